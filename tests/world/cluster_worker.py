@@ -9,12 +9,13 @@ The mutations break the product on purpose, so that tests can show that the chec
 """
 
 import asyncio
-import json
+import io
 import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -231,14 +232,18 @@ class LightWorker:
 
 
 def tell(kind: str, **fields: object) -> None:
-    sys.stdout.write(json.dumps({"kind": kind, **fields}) + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode({"kind": kind, **fields}) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def append_line(path: Path, line: dict[str, object]) -> None:
     """One write, so that lines of several processes do not mix."""
-    with open(path, "ab", buffering=0) as file:
-        file.write(json.dumps(line).encode() + b"\n")
+    _open_file(path).write(msgspec.json.encode(line) + b"\n")
+
+
+@cache
+def _open_file(path: Path) -> io.FileIO:
+    return open(path, "ab", buffering=0)
 
 
 class Inbox:

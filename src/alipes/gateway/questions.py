@@ -182,16 +182,15 @@ class ChatQuestions:
             await self._sessions.post(question.address.key, op)
             await self._outbox.enqueue(Outbound(f"unasked:{ask}", question.address, text, notice=True))
 
-    async def handle(self, message: IncomingMessage, role: PersonRole) -> bool:
-        """Take a message as an answer, if it is one. A second copy is not given twice."""
+    async def handle(self, message: IncomingMessage, role: PersonRole, questions: list[ChatQuestion]) -> bool:
+        """Take a message as an answer, if it is one. A second copy is not given twice. `questions`: see `list_open`."""
         if is_question_button(message.pressed):
             give: GiveAnswer | None = partial(self._press, message)
         else:
-            questions = await self._list_open(message.address)
             give = self._approval_answer(message, role, questions) or self._clarify_answer(message, questions)
         if give is None and _choice_word(message) and await self._wait_for_same(message.address.key):
             # it answered a question that was only now asked again
-            give = self._approval_answer(message, role, await self._list_open(message.address))
+            give = self._approval_answer(message, role, await self.list_open(message.address))
         if give is None:
             return False
         # a cancelled attempt must not leave a row that makes the next copy look already given
@@ -202,7 +201,7 @@ class ChatQuestions:
         self, address: Address, choice: ApprovalChoice, person: str, *, everything: bool = False
     ) -> str | None:
         """Answer the oldest approval of a conversation, or all; None if there is none."""
-        questions = [each for each in await self._list_open(address) if isinstance(each.asked, ApprovalAsked)]
+        questions = [each for each in await self.list_open(address) if isinstance(each.asked, ApprovalAsked)]
         results = [await self._choose(each, choice, person) for each in questions[: None if everything else 1]]
         return results[0] or _RESULTS[choice] if results else None
 
@@ -246,7 +245,7 @@ class ChatQuestions:
 
     # --- answers
 
-    async def _list_open(self, address: Address) -> list[ChatQuestion]:
+    async def list_open(self, address: Address) -> list[ChatQuestion]:
         """Open questions of a conversation, oldest first; in a cluster those of other processes too."""
         known = [each for each in self._open.values() if each.address.key == address.key]
         if not self._store.clustered or not await self._store.questions.has_open(address.key):

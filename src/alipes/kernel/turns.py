@@ -173,6 +173,8 @@ class Turn(Struct, frozen=True):
     """The effort chosen for the session; empty: the default."""
     tools_off: tuple[str, ...] = ()
     """The tools and groups that a person switched off in the session."""
+    prompt_sections: dict[str, str] = {}
+    """Parts of the system prompt that stay the same for the whole session, as far as they were made."""
     history: tuple[Message, ...] = ()
     """The messages of the session before this turn."""
     said: tuple[Message, ...] = ()

@@ -112,7 +112,7 @@ class SqlArchive(SqlRows):
 
         def work(db: Connection) -> tuple[Message, ...]:
             _load_session(db, session)
-            return history.decode_messages(history.visible_messages(db, session))
+            return history.decode_messages(list(history.visible_messages(db, session)))
 
         return await self._database.read(work)
 

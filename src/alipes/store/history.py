@@ -5,10 +5,10 @@ their start; they are only ever added, and which one is valid depends on the mes
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from alipes.kernel.errors import Fenced
+from alipes.kernel.errors import Fenced, StoreError
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import CompactionState, Said, Turn
 from alipes.kernel.usage import CompactionAttempts
@@ -193,8 +193,11 @@ def unreadable_message(number: int) -> Message:
     return Message("notice", (Text(f"[message {number} cannot be read: its row is damaged]"),))
 
 
-def decode_messages(rows: Iterable[HistoryRow]) -> tuple[Message, ...]:
-    return tuple(decode_message(number, text) for number, _, text, _ in rows)
+def decode_messages(rows: Sequence[HistoryRow]) -> tuple[Message, ...]:
+    try:
+        return tuple([Decoders.message.decode(text) for _, _, text, _ in rows])
+    except StoreError:  # a row is damaged: the others can be read
+        return tuple(decode_message(number, text) for number, _, text, _ in rows)
 
 
 def _load_latest(db: Connection, session: str) -> Turn | None:

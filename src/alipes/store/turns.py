@@ -250,6 +250,9 @@ def _require_free(db: Connection, key: str, processes: Liveness) -> None:
         raise SessionHeld(key, holder)
 
 
+_PROMPT_SECTIONS = "SELECT section, text FROM prompt_sections WHERE session_id = ?"
+
+
 def load_turn(db: Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
     sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, effort, tools_off,
@@ -269,6 +272,7 @@ def load_turn(db: Connection, number: int) -> Turn:
         model=model,
         effort=effort,
         tools_off=tuple(tools_off.split()),
+        prompt_sections=dict(db.execute(_PROMPT_SECTIONS, (session,)).fetchall()),
         history=history.decode_messages(before),
         said=history.decode_messages(own),
         tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},

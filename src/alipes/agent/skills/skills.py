@@ -117,7 +117,7 @@ class Skills:
         """The list for the system prompt; the same text for the whole conversation."""
         if not self._config.enabled or not self._config.prompt_bytes:
             return ""
-        stored = await self._sections.read(turn.session, SECTION)
+        stored = turn.prompt_sections.get(SECTION)
         if stored is None:
             text = format_list(await self.of_turn(turn), self._config.prompt_bytes)
             stored = await self._sections.keep(turn.session, SECTION, text)

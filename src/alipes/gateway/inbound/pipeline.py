@@ -32,7 +32,7 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
 from alipes.providers.transcription import NOT_SET_UP, Transcribe
 from alipes.runtime.blobs.chat_files import ChatFiles
-from alipes.runtime.tasks import run_to_completion
+from alipes.runtime.tasks import run_to_completion, unwrap_error_group
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
 from alipes.sessions.sessions import Sessions, admit_message
@@ -114,12 +114,15 @@ class InboundPipeline:
                 return
             refused = str(error)
         platform_policy = self._policy.for_platform(message.address.platform)
-        role = await self._access.role(message.address.platform, message.sender)
+        with unwrap_error_group():
+            async with asyncio.TaskGroup() as group:  # two reads, which share a round trip to a database elsewhere
+                listing = group.create_task(self._questions.list_open(message.address))
+                role = await self._access.role(message.address.platform, message.sender)
         if role is None:
             await self._turn_away(message)
         elif refused:
             await self._reply(message, replies.make_note(message, replies.escape_lines(refused)))
-        elif await self._questions.handle(message, role):
+        elif await self._questions.handle(message, role, listing.result()):
             return
         elif message.addressed or not message.group or platform_policy.group == "all":
             parsed = self._commands.parse(message.text, self._app.contributions)

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+from alipes.kernel.errors import StoreError
 from alipes.kernel.store.cluster import ClusterStatus, WorkerStatus
 from alipes.store.database.connection import Connection
 from alipes.store.postgres.database import PostgresDatabase
@@ -20,6 +22,7 @@ FULL_AFTER_S = 10.0
 """The cluster is full if a session has waited longer for a worker."""
 FULL_CHECK_S = 1.0
 """How long one answer to `is_full` is used."""
+FULL_CHECK_DELAY_S = 0.05
 
 _WORKERS = """SELECT w.id, w.host, w.pid, w.roles, extract(epoch FROM w.started)::float8,
         (SELECT count(*) FROM leases l WHERE l.holder = w.id),
@@ -99,11 +102,20 @@ class PostgresClusterView:
         now = self._clock()
         if now - self._full_checked >= FULL_CHECK_S:
             self._full_checked = now  # first: those who ask meanwhile use the last answer
-            checked = self._database.look("waiting", self._per_person)
-            checked.add_done_callback(self._on_checked)
-            if self._full:  # with room nobody waits for the check: the next message learns its result
-                await asyncio.wait([checked])
+            if self._full:
+                await asyncio.wait([self._check_full()])
+            else:  # no message waits for the check, not even behind it: a later one learns the result
+                asyncio.get_running_loop().call_later(FULL_CHECK_DELAY_S, self._check_later)
         return self._full
+
+    def _check_later(self) -> None:
+        with suppress(StoreError):  # it was closed meanwhile
+            self._check_full()
+
+    def _check_full(self) -> "asyncio.Future[Any]":
+        checked = self._database.look("waiting", self._per_person)
+        checked.add_done_callback(self._on_checked)
+        return checked
 
     def _on_checked(self, checked: "asyncio.Future[Any]") -> None:
         if not checked.cancelled() and checked.exception() is None:

@@ -38,6 +38,8 @@ T = TypeVar("T")
 MAX_BATCH = 256
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
+CLAIM = "claim"
+"""The verb after which a turn is loaded."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _WATCH = "set_config('alipes.watched', 'on', true)"
 _NOTED = "current_setting('alipes.noted', true)"
@@ -112,7 +114,17 @@ class PostgresWriter:
 
         results, noted = self._session.run(work)
         self.unsynced, self._acknowledged = not sync, number
-        return Committed(list(msgspec.json.decode(results)), noted)
+        outcomes = list(msgspec.json.decode(results))
+        self._load_claimed([outcome for job, outcome in zip(batch, outcomes, strict=True) if job.call[0] == CLAIM])
+        return Committed(outcomes, noted)
+
+    def _load_claimed(self, outcomes: list[Any]) -> None:
+        """Add the description of its turn to the result of each claim, in one more round trip for all."""
+        claimed = [outcome for outcome in outcomes if outcome and outcome[0] != "held"]
+        if claimed:
+            calls = encode_calls([("load", number) for number, *_ in claimed])
+            for outcome, described in zip(claimed, self._session.run(partial(_look, calls)), strict=True):
+                outcome.append(described)
 
     def _check_kept(self, db: PostgresConnection) -> None:
         """After a crash, PostgreSQL may lack the last commits that nobody waited for. What others have learned

@@ -70,11 +70,18 @@ class PostgresOutbox(SqlOutbox):
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
         outbound, finished = debt.outbound, None if rest else self._clock()
         args = (to_json((*debt.paid, *ids)), int(uncertain), finished, outbound.lane, outbound.turn)
-        found = await self._database.call("sent", "", (debt.number, *args))
+        found: bool | None = await self._database.call("sent", "", (debt.number, *args))
         if found is None:
             return debt
-        emptied, row = found
-        return structs.replace(delivery_from_row(row[:-1]), emptied_lane=emptied)
+        return structs.replace(
+            debt,
+            state="sending" if rest else "sent",
+            paid=(*debt.paid, *ids),
+            uncertain=debt.uncertain or uncertain,
+            doubtful=debt.doubtful and not ids,
+            why=debt.why if rest else "",
+            emptied_lane=found,
+        )
 
     async def postpone(
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True

@@ -28,7 +28,8 @@ class VerbDatabase(Database, Protocol):
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none) and return its result. Once called it happens, in the
-        order of the calls, even if the caller is cancelled. `sync` as in `submit`."""
+        order of the calls, even if the caller is cancelled. `sync` as in `submit`. The result of a successful `claim`
+        ends with the description of its turn."""
 
     def look(self, verb: str, *args: object) -> "Future[Any]":
         """Run a verb of `look`, after the writes before, and return its result."""
@@ -74,8 +75,8 @@ class PostgresTurns(SqlTurns):
         claimed = await self._call_if_free("claim", key, (now,), (release,), sync=False)
         if claimed is None:
             return None
-        number, epoch, attempts = claimed
-        turn = make_turn(await self._database.look("load", number), epoch, attempts)
+        _, epoch, attempts, described = claimed
+        turn = make_turn(described, epoch, attempts)
         if not (messages := opening(turn)):
             return turn
         args = (turn.id, epoch, now, [message_args(Said(message)) for message in messages], (), ())
@@ -179,7 +180,8 @@ def outbound_args(outbounds: tuple[Outbound, ...]) -> list[outbox.OutboxRow]:
 
 def make_turn(described: list[Any], epoch: int, attempts: int) -> Turn:
     """A turn as `describe_turn` returns it: with the messages that the model sees in it, as its claim left it."""
-    id, session, inbound, created, model, effort, tools_off, queue_empty, before, own, summaries, calls = described
+    id, session, inbound, created, model, effort, tools_off, sections, *rest = described
+    queue_empty, before, own, summaries, calls = rest
     rows: list[history.HistoryRow] = [*before, *own]
     compaction, newest = history.choose_summary(summaries, [row[0] for row in rows])
     return Turn(
@@ -190,6 +192,7 @@ def make_turn(described: list[Any], epoch: int, attempts: int) -> Turn:
         model=model,
         effort=effort,
         tools_off=tuple(tools_off.split()),
+        prompt_sections=sections,
         history=history.decode_messages(before),
         said=history.decode_messages(own),
         tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in calls},

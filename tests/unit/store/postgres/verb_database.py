@@ -73,8 +73,14 @@ class GroupedCalls:
             )
 
     def _apply(self, batch, calls, sync):
-        (results,) = self.db.execute(APPLY, (self.worker, batch, calls, sync), prepare=True).fetchone()
-        return msgspec.json.decode(results)
+        (found,) = self.db.execute(APPLY, (self.worker, batch, calls, sync), prepare=True).fetchone()
+        results = msgspec.json.decode(found)
+        for (verb, *_), result in zip(msgspec.json.decode(calls), results, strict=True):
+            if verb == "claim" and result and result[0] != "held":
+                self.round_trips += 1
+                load = encode_calls([("load", result[0])])
+                result += msgspec.json.decode(self.db.execute("SELECT look(%s)", (load,)).fetchone()[0])
+        return results
 
     def _finish(self, queue, done):
         error = done.exception()

@@ -45,6 +45,27 @@ END $$;
 CREATE OR REPLACE TRIGGER inbox_answer BEFORE INSERT ON inbox FOR EACH ROW WHEN (NEW.batch = 'answer')
     EXECUTE FUNCTION refuse_answer_of_turn();
 
+-- Rows of a turn are written under the lease of its session, after the turn was found: a check of foreign keys for each
+-- row would find it again. What a deleted turn or message leaves is deleted by these triggers instead.
+ALTER TABLE messages DROP CONSTRAINT messages_turn_number_fkey;
+ALTER TABLE tool_calls DROP CONSTRAINT tool_calls_turn_number_fkey;
+ALTER TABLE search_index DROP CONSTRAINT search_index_number_fkey;
+
+CREATE FUNCTION on_turn_deleted() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM messages WHERE turn_number = old.number;
+    DELETE FROM tool_calls WHERE turn_number = old.number;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER turn_deleted AFTER DELETE ON turns FOR EACH ROW EXECUTE FUNCTION on_turn_deleted();
+
+CREATE FUNCTION on_message_deleted() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM search_index WHERE number = old.number;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER message_deleted AFTER DELETE ON messages FOR EACH ROW EXECUTE FUNCTION on_message_deleted();
+
 -- The search index: plain ASCII needs neither ICU nor a query.
 CREATE OR REPLACE FUNCTION on_search_text() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -64,39 +85,34 @@ END $$;
 
 -- Parts of several verbs -------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION insert_message(in_turn bigint, in_session text, m jsonb, now_s double precision) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    new_number bigint;
-BEGIN  -- m: role, JSON, model, input, output, cached, cache_write, reasoning, cost, text for the search
-    INSERT INTO messages (turn_number, session_id, role, message, model,
-                          input, output, cached, cache_write, reasoning, cost, created)
-        VALUES (in_turn, in_session, m->>0, m->>1, m->>2, (m->>3)::bigint, (m->>4)::bigint, (m->>5)::bigint,
-                (m->>6)::bigint, (m->>7)::bigint, (m->>8)::double precision, now_s)
-        RETURNING number INTO new_number;
-    IF m->>9 <> '' THEN
-        INSERT INTO search_index (number, text) VALUES (new_number, m->>9);
-    END IF;
-END $$;
+DROP FUNCTION IF EXISTS insert_message;
 
 CREATE OR REPLACE FUNCTION insert_messages(in_turn bigint, in_session text, entries jsonb, now_s double precision)
 RETURNS void LANGUAGE plpgsql AS $$
+-- each: role, JSON, model, input, output, cached, cache_write, reasoning, cost, text for the search
 DECLARE
-    ignored text;
+    m jsonb;
+    new_number bigint;
 BEGIN
     FOR place IN 0 .. jsonb_array_length(entries) - 1 LOOP
-        ignored := insert_message(in_turn, in_session, entries->place, now_s);
+        m := entries->place;
+        INSERT INTO messages (turn_number, session_id, role, message, model,
+                              input, output, cached, cache_write, reasoning, cost, created)
+            VALUES (in_turn, in_session, m->>0, m->>1, m->>2, (m->>3)::bigint, (m->>4)::bigint, (m->>5)::bigint,
+                    (m->>6)::bigint, (m->>7)::bigint, (m->>8)::double precision, now_s)
+            RETURNING number INTO new_number;
+        IF m->>9 <> '' THEN
+            INSERT INTO search_index (number, text) VALUES (new_number, m->>9);
+        END IF;
     END LOOP;
 END $$;
 
 CREATE OR REPLACE FUNCTION insert_outbound(worker text, entries jsonb, now_s double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN  -- each: id, platform, lane, JSON, fleeting
-    IF jsonb_array_length(entries) > 0 THEN
-        INSERT INTO outbox (id, platform, lane, outbound, fleeting, owner, created)
-            SELECT o->>0, o->>1, o->>2, o->>3, (o->>4)::bigint, worker, now_s FROM jsonb_array_elements(entries) o
-            ON CONFLICT (id) DO NOTHING;
-    END IF;
+    INSERT INTO outbox (id, platform, lane, outbound, fleeting, owner, created)
+        SELECT o->>0, o->>1, o->>2, o->>3, (o->>4)::bigint, worker, now_s FROM jsonb_array_elements(entries) o
+        ON CONFLICT (id) DO NOTHING;
 END $$;
 
 CREATE OR REPLACE FUNCTION find_holder(worker text, in_key text, known_dead jsonb) RETURNS text LANGUAGE plpgsql AS $$
@@ -111,7 +127,7 @@ BEGIN  -- another live worker that holds the session; NULL if there is none
 END $$;
 
 CREATE OR REPLACE FUNCTION may_take(person text, per_person integer) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN  -- false if so many sessions of the person run in the cluster, and while another worker counts them
+BEGIN  -- false if so many sessions of the person run in the cluster, and while another worker counts them; NULL for NULL
     RETURN per_person = 0 OR coalesce(person, '') = '' OR (
         pg_try_advisory_xact_lock(hashtextextended('alipes person ' || current_schema() || ' ' || person, 0))
         AND per_person > (SELECT count(DISTINCT t.key) FROM turns t JOIN leases l ON l.key = t.key
@@ -182,8 +198,10 @@ BEGIN
         INSERT INTO untrusted_sources (session_id, source, label, created)
             VALUES (in_session, c->>10, c->>10, now_s) ON CONFLICT DO NOTHING;
     END IF;
-    ignored := insert_outbound(worker, c->11, now_s);
-    IF held_by IS NULL AND c->>12 IS NOT NULL AND may_take(t->>6, (c->>12)::integer) THEN
+    IF jsonb_array_length(c->11) > 0 THEN
+        ignored := insert_outbound(worker, c->11, now_s);
+    END IF;
+    IF held_by IS NULL AND (c->>12 = '0' OR may_take(t->>6, (c->>12)::integer)) THEN
         UPDATE leases SET holder = worker WHERE key = in_key;
         held_by := worker;
     END IF;
@@ -232,7 +250,9 @@ BEGIN
         RETURN 'false';
     END IF;
     ignored := insert_messages(in_turn, in_session, c->5, now_s);
-    ignored := insert_outbound(worker, c->6, now_s);
+    IF jsonb_array_length(c->6) > 0 THEN
+        ignored := insert_outbound(worker, c->6, now_s);
+    END IF;
     IF jsonb_array_length(c->7) > 0 THEN  -- some models reuse call ids: a new call has not been run yet
         DELETE FROM tool_calls WHERE turn_number = in_turn AND call_id IN (SELECT jsonb_array_elements_text(c->7));
     END IF;
@@ -269,8 +289,12 @@ BEGIN
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
-    ignored := insert_messages(in_turn, in_session, c->5, now_s);
-    ignored := insert_outbound(worker, c->6, now_s);
+    IF jsonb_array_length(c->5) > 0 THEN
+        ignored := insert_messages(in_turn, in_session, c->5, now_s);
+    END IF;
+    IF jsonb_array_length(c->6) > 0 THEN
+        ignored := insert_outbound(worker, c->6, now_s);
+    END IF;
     UPDATE turns SET ending = c->>7, detail = c->>8, ended = now_s WHERE number = in_turn;
     DELETE FROM tool_calls WHERE turn_number = in_turn;
     UPDATE sessions SET updated = now_s WHERE id = in_session AND updated < now_s - 1;  -- it is in many indexes
@@ -369,7 +393,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION mark_sent(worker text, c jsonb) RETURNS text LANGUAGE plpgsql AS $$
 -- c: 'sent', '', number, ids as JSON text, uncertain, now (NULL: more parts follow), lane, turn. Result: NULL if it is
--- gone; else whether its lane is empty now, and the delivery
+-- gone; else whether its lane is empty now
 DECLARE
     changed outbox;
 BEGIN
@@ -387,8 +411,8 @@ BEGIN
     IF changed.number IS NULL THEN
         RETURN 'null';
     END IF;
-    RETURN '[' || (NOT EXISTS (SELECT 1 FROM outbox WHERE platform = changed.platform AND lane = changed.lane
-        AND state IN ('queued', 'sending'))) || ',' || describe_delivery(changed, false, '') || ']';
+    RETURN NOT EXISTS (SELECT 1 FROM outbox WHERE platform = changed.platform AND lane = changed.lane
+        AND state IN ('queued', 'sending'));
 END $$;
 
 -- One round trip ---------------------------------------------------------------------------------------------------
@@ -468,8 +492,8 @@ BEGIN  -- the last summaries of a session, as the items of a JSON list
 END $$;
 
 CREATE OR REPLACE FUNCTION describe_turn(in_number bigint) RETURNS text LANGUAGE plpgsql STABLE AS $$
--- A turn with what the model sees in it: id, session, inbound, the session's start, model, effort and tools switched
--- off, whether its queue is empty, the messages before it, its own, summaries, calls
+-- A turn with what the model sees in it: id, session, inbound, the session's start, model, effort, tools switched off
+-- and prompt sections, whether its queue is empty, the messages before it, its own, summaries, calls
 DECLARE
     t turns;
     s sessions;
@@ -502,7 +526,9 @@ BEGIN
             WHERE k.turn_number = in_number);
     END IF;
     RETURN '[' || to_json(t.id) || ',' || to_json(t.session_id) || ',' || to_json(t.inbound) || ',' || s.created || ','
-        || to_json(s.model) || ',' || to_json(s.effort) || ',' || to_json(s.tools_off) || ',' || empty || ',[' || coalesce(before, '') || '],[' || coalesce(own, '') || '],['
+        || to_json(s.model) || ',' || to_json(s.effort) || ',' || to_json(s.tools_off) || ','
+        || coalesce((SELECT json_object_agg(p.section, p.text)::text FROM prompt_sections p
+            WHERE p.session_id = t.session_id), '{}') || ',' || empty || ',[' || coalesce(before, '') || '],[' || coalesce(own, '') || '],['
         || coalesce(shortened, '') || '],' || coalesce(begun, '[]') || ']';
 END $$;
 
@@ -522,17 +548,20 @@ SET plan_cache_mode = force_generic_plan AS $$
 -- Run all reads. A call is an array: 'load', number of a turn; 'holder', key; 'pending', key; 'waiting', per person
 DECLARE
     c jsonb;
+    found text;
     results text := '';
 BEGIN
     FOR place IN 0 .. jsonb_array_length(calls) - 1 LOOP
         c := calls->place;
-        results := results || coalesce(CASE c->>0
-            WHEN 'load' THEN describe_turn((c->>1)::bigint)
-            WHEN 'holder' THEN (SELECT to_json(holder)::text FROM leases WHERE key = c->>1)
-            WHEN 'pending' THEN EXISTS (SELECT 1 FROM turns WHERE key = c->>1 AND ending IS NULL AND held = 0)::text
-            WHEN 'waiting' THEN (SELECT json_build_array(w.sessions, w.oldest_s)::text
-                FROM count_waiting((c->>1)::bigint) w)
-        END, 'null') || ',';
+        CASE c->>0
+            WHEN 'load' THEN found := describe_turn((c->>1)::bigint);
+            WHEN 'holder' THEN found := (SELECT to_json(holder) FROM leases WHERE key = c->>1);
+            WHEN 'pending' THEN
+                found := EXISTS (SELECT 1 FROM turns WHERE key = c->>1 AND ending IS NULL AND held = 0);
+            WHEN 'waiting' THEN
+                found := (SELECT json_build_array(w.sessions, w.oldest_s) FROM count_waiting((c->>1)::bigint) w);
+        END CASE;
+        results := results || coalesce(found, 'null') || ',';
     END LOOP;
     RETURN '[' || rtrim(results, ',') || ']';
 END $$;
