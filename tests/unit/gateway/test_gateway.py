@@ -440,6 +440,7 @@ async def test_an_edit_of_a_waiting_picture_replaces_it(tmp_path):
     provider = ScriptedProvider(["nice"])
     async with open_gateway(tmp_path, provider, rules={"batch_window": 0.3}) as g:
         await g.take("lok", id="p1", **picture(1))
+        await asyncio.sleep(0)  # the batch waits for more now
         await g.take("look", id="p1e", edits="p1")
         await g.messenger.until_said("nice")
         assert asked(provider)[0].startswith("look\n")

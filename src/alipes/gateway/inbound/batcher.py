@@ -123,7 +123,7 @@ class Batcher:
                 async with asyncio.timeout(self._window):
                     await queue.joined.wait()
             except TimeoutError:
-                return batch
+                return queue.waiting[: len(batch)]  # some may have been edited meanwhile
 
 
 def is_voice(message: IncomingMessage) -> bool:

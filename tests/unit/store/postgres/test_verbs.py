@@ -219,6 +219,12 @@ async def test_a_free_session_is_taken_with_its_message_if_there_is_room(url):
         assert (await first.turns.admit(elsewhere)).holder is None
 
 
+async def test_a_worker_without_room_takes_no_session_of_anybody(url):
+    async with open_worker(url) as store:
+        nobody = Inbound("1", Address("telegram", "2"), "me", "hello")
+        assert (await store.turns.admit(nobody)).holder is None
+
+
 async def test_no_more_sessions_of_a_person_are_taken_than_may_run(url):
     async with open_worker(url, capacity=serving(per_person=2)) as store:
         places = [Address("telegram", str(chat), user="me") for chat in range(4)]

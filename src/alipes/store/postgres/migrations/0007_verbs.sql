@@ -127,7 +127,7 @@ BEGIN  -- another live worker that holds the session; NULL if there is none
 END $$;
 
 CREATE OR REPLACE FUNCTION may_take(person text, per_person integer) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN  -- false if so many sessions of the person run in the cluster, and while another worker counts them; NULL for NULL
+BEGIN  -- false if so many sessions of the person run in the cluster, and while another worker counts them
     RETURN per_person = 0 OR coalesce(person, '') = '' OR (
         pg_try_advisory_xact_lock(hashtextextended('alipes person ' || current_schema() || ' ' || person, 0))
         AND per_person > (SELECT count(DISTINCT t.key) FROM turns t JOIN leases l ON l.key = t.key
@@ -201,7 +201,7 @@ BEGIN
     IF jsonb_array_length(c->11) > 0 THEN
         ignored := insert_outbound(worker, c->11, now_s);
     END IF;
-    IF held_by IS NULL AND (c->>12 = '0' OR may_take(t->>6, (c->>12)::integer)) THEN
+    IF held_by IS NULL AND c->>12 IS NOT NULL AND (c->>12 = '0' OR may_take(t->>6, (c->>12)::integer)) THEN
         UPDATE leases SET holder = worker WHERE key = in_key;
         held_by := worker;
     END IF;
