@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.api import SessionQuery
 from alipes.kernel.store.search import SearchIndexer, SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound
 from alipes.store.sql_store import SqlStore as Store
@@ -65,7 +66,7 @@ async def _measure_reads(store: Store, home: LargeHome) -> list[Row]:
         "absent word, a folder": partial(find, "absentword", scope=SearchScope(workdir="/projects/1")),
         "list of all": partial(archive.sessions, 50),
         "list of a guest": partial(archive.sessions, 50, scope=guest),
-        "list of a caller": partial(runs.sessions, caller, limit=50),
+        "list of a caller": partial(runs.sessions, caller, SessionQuery(limit=50)),
         "unknown title": partial(_resolve_unknown, store),
         "usage of 30 days": partial(archive.usage_by, "day", days=30),
     }

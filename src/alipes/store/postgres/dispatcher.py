@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld
@@ -22,6 +21,8 @@ POLL_S = 1.0
 """Interval of the safety net: notifications may be lost."""
 TAKE_TIMEOUT_S = 5.0
 OnOp = Callable[[str, Op], None]
+_HELD_WITH_WORK = """SELECT l.key FROM leases l WHERE l.holder = %s AND EXISTS (
+    SELECT 1 FROM turns t WHERE t.key = l.key AND t.ending IS NULL AND t.held = 0)"""
 
 
 class PostgresDispatcher:
@@ -37,6 +38,8 @@ class PostgresDispatcher:
         self._early_ops: list[str] = []
         self._look = asyncio.Event()
         """Set if a session may be waiting."""
+        self._unserved: set[str] = set()
+        """Sessions with work that this worker held and did not serve when it last looked."""
 
     def wake_if_alone(self, key: str) -> bool:
         """Wake the session at once if no other worker could hold it; else do nothing and return False."""
@@ -100,17 +103,23 @@ class PostgresDispatcher:
                 async with open_direct(self._workers.url, name) as connection:
                     await connection.fetch("SET synchronous_commit = off", timeout_s=TAKE_TIMEOUT_S)
                     while True:
-                        await self._wait_for_work()
+                        polls = not await self._wait_for_work()
                         await self._take_all(connection)
+                        if polls:
+                            await self._wake_unserved(connection)
             except ConnectionLost as error:
                 log.info("sessions are taken on another connection: %s", error)
                 await asyncio.sleep(RECONNECT_S)
 
-    async def _wait_for_work(self) -> None:
-        with suppress(TimeoutError):
+    async def _wait_for_work(self) -> bool:
+        """False if nothing was announced for so long that we look anyway."""
+        try:
             async with asyncio.timeout(POLL_S):
-                await self._look.wait()
-        self._look.clear()
+                return await self._look.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._look.clear()
 
     async def _take_all(self, connection: DirectConnection) -> None:
         """Take waiting sessions while there is room, and look for ops whose notification was lost."""
@@ -128,6 +137,15 @@ class PostgresDispatcher:
         sql = "SELECT DISTINCT key FROM pending_ops JOIN leases USING (key) WHERE holder = %s"
         for (key,) in await connection.fetch(sql, self._workers.own_name, timeout_s=TAKE_TIMEOUT_S):
             await self._deliver_stored_ops(key)
+
+    async def _wake_unserved(self, connection: DirectConnection) -> None:
+        """Wake the sessions that this worker holds and does not serve: their wake-up was lost, or the caller that
+        admitted the message was cancelled before it. Those found for the first time may be about to start."""
+        found = await connection.fetch(_HELD_WITH_WORK, self._workers.own_name, timeout_s=TAKE_TIMEOUT_S)
+        unserved = {key for (key,) in found if key not in self._capacity.busy}
+        for key in unserved & self._unserved:
+            self._deliver(key, Wake())
+        self._unserved = unserved
 
     def on_idle(self) -> None:
         """A session here became idle: take more if we were full."""

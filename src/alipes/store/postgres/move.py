@@ -232,12 +232,28 @@ def _check_empty(pg: PgConnection, tables: list[Table]) -> None:
 def _copy_in(pg: PgConnection, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
     columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), columns)
+    indexes = _drop_search_indexes(pg) if table.name == SEARCH_INDEX else []
     with pg.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)
             yield row
+    for index in indexes:
+        pg.execute(index.encode())
     if table.name != SEARCH_INDEX:
         pg.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(sql.Identifier(table.name)))
+
+
+def _drop_search_indexes(pg: PgConnection) -> list[str]:
+    """Building them at once after the rows is much faster. Returns the statements that do so."""
+    pg.execute("SET LOCAL maintenance_work_mem = '256MB'")
+    found = pg.execute(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename = %s "
+        "AND indexdef LIKE '%%USING gin%%'",
+        (SEARCH_INDEX,),
+    ).fetchall()
+    for name, _ in found:
+        pg.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(name)))
+    return [definition for _, definition in found]
 
 
 def _insert(lite: sqlite3.Connection, table: Table, rows: Iterator[Row]) -> Iterator[Row]:

@@ -76,6 +76,8 @@ class PostgresTurns(SqlTurns):
         if claimed is None:
             return None
         _, epoch, attempts, described = claimed
+        if described is None:  # its conversation was deleted meanwhile
+            return None
         turn = make_turn(described, epoch, attempts)
         if not (messages := opening(turn)):
             return turn

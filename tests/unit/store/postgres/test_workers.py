@@ -4,7 +4,7 @@ import signal
 import pytest
 
 from alipes.kernel.errors import LeaseLost
-from alipes.kernel.turns import Envelope, Stop, TextDelta, Wake
+from alipes.kernel.turns import Address, Envelope, Inbound, Stop, TextDelta, Wake
 from alipes.store.postgres.leaders import Leaders
 from alipes.store.postgres.workers import open_workers
 from tests.unit.store.postgres.cluster import ROLES, add_sessions, fetch, open_member, run_child
@@ -93,6 +93,16 @@ async def test_the_sessions_of_a_killed_worker_are_taken_once(url):
         process.kill()
         await until(lambda: len(one.ops) + len(two.ops) >= 100)
         assert sorted([*one.ops, *two.ops]) == sorted((f"k{n}", Wake()) for n in range(1, 101))
+
+
+async def test_a_session_that_was_taken_and_never_woken_is_served(url):
+    async with open_member(url) as member:
+        place = Address("cli", "here")
+        await asyncio.sleep(0)  # the dispatcher runs now
+        admitted = await member.turns.admit(Inbound("1", place, "me", "hello"))  # and its caller is cancelled
+        assert admitted.holder == member.workers.own_name
+        await until(lambda: member.ops)
+        assert member.ops == [(place.key, Wake())]
 
 
 async def test_a_full_worker_takes_no_more_sessions_until_one_ends(url):
