@@ -310,7 +310,7 @@ async def away() -> list[Row]:
                 await world.node.start()
                 back = time.time()
             await world.cluster.wait_until_done(SETTLE_S)
-            history = await asyncio.to_thread(load_history, world.cluster, load)
+            history = await asyncio.to_thread(load_history, world.cluster, load, server_crashed=True)
             first = min((message.at for message in history.messages if message.at > back), default=float("inf"))
             found = count_by_rule(check_history(history))
         rows += [
@@ -332,7 +332,7 @@ async def promotion() -> list[Row]:
             await world.pair.promote()
             promoted = time.time() - began
         await world.cluster.wait_until_done(SETTLE_S)
-        history = await asyncio.to_thread(load_history, world.cluster, load)
+        history = await asyncio.to_thread(load_history, world.cluster, load, server_crashed=True)
         first = min((message.at for message in history.messages if message.at > began + promoted), default=float("inf"))
         found = count_by_rule(check_history(history))
     name = f"standby promoted ({promoted:.2f} s for PostgreSQL): first step after that"

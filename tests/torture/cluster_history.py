@@ -21,7 +21,7 @@ _EPOCH = re.compile(r"\be(\d+)\b")
 _COMMITTED = "extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8"
 
 
-def load_history(cluster: LightCluster, load: MessageLoad) -> History:
+def load_history(cluster: LightCluster, load: MessageLoad, *, server_crashed: bool = False) -> History:
     """On SQLite the times of commits and the claims are missing: their rules hold trivially."""
     query, remote = cluster.query, bool(cluster.url)
     messages = f"""SELECT number, turn_number, session_id, role, message, {_COMMITTED if remote else "created"}
@@ -39,6 +39,7 @@ def load_history(cluster: LightCluster, load: MessageLoad) -> History:
             for lane, outbound, state, uncertain in query("SELECT lane, outbound, state, uncertain_part FROM outbox")
         ],
         sends=[SendFact(line["lane"], line["text"]) for line in cluster.sends],
+        server_crashed=server_crashed,
     )
 
 

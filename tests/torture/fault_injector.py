@@ -185,7 +185,8 @@ async def _run(
         group.create_task(load.run(RATE, seconds))
         group.create_task(injector.run(plan))
     await cluster.wait_until_done(SETTLE_S)
-    history = await asyncio.to_thread(load_history, cluster, load)
+    crashed = bool(injector.kinds["restart"] or injector.kinds["promote"])
+    history = await asyncio.to_thread(load_history, cluster, load, server_crashed=crashed)
     return FaultReport(
         seed,
         len(load.accepted),

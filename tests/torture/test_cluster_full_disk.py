@@ -71,7 +71,7 @@ async def run_through_full_disk(folder, node, disk, until_noticed):
             await until(lambda: len(load.accepted) > before + CHATS)
             enough.set()
         await cluster.wait_until_done()
-        return check_history(await asyncio.to_thread(load_history, cluster, load))
+        return check_history(await asyncio.to_thread(load_history, cluster, load, server_crashed=True))
 
 
 @pytest.mark.deadline(DEADLINE)

@@ -178,3 +178,14 @@ def test_a_stopped_turn_needs_no_answer():
     history.turns[1] = structs.replace(history.turns[1], ending="stopped")
     del history.sends[1], history.deliveries[1]
     assert check_history(history) == []
+
+
+@pytest.mark.parametrize(("acts", "expected"), [(False, []), (True, ["two holders"])])
+def test_a_claim_that_a_crash_of_the_server_took_back_counts_if_its_worker_acted(acts, expected):
+    history = good()
+    history.believed.append(ClaimFact(KEY, 3, "c", 2.9))
+    assert "two holders" in count_by_rule(check_history(history)), "without a crash no claim is lost"
+    history.server_crashed = True
+    if acts:
+        history.effects.append(EffectFact("c", KEY, "t9", 3, "c9", 2.95))
+    assert [rule for rule in count_by_rule(check_history(history)) if rule == "two holders"] == expected
