@@ -69,6 +69,8 @@ class FaultInjector:
         self._cluster, self._server = cluster, pair
         self._locks = [asyncio.Lock() for _ in cluster.workers]
         """One fault at a time for each worker, though it may take long to start."""
+        self._server_lock = asyncio.Lock()
+        """One fault of the servers at a time: a new standby is copied from a running primary."""
         self.log: list[str] = []
         self.kinds: Counter[str] = Counter()
 
@@ -84,9 +86,11 @@ class FaultInjector:
     async def _cause(self, fault: PlannedFault) -> None:
         match fault.kind:
             case "restart":
-                await self._restart(fault.length_s)
+                async with self._server_lock:
+                    await self._restart(fault.length_s)
             case "promote":
-                await self._promote()
+                async with self._server_lock:
+                    await self._promote()
             case "replace":
                 for worker, lock in zip(self._cluster.workers, self._locks, strict=True):
                     async with lock:

@@ -280,9 +280,12 @@ class Slow:
     def __getattr__(self, name):
         return getattr(self._turns, name)
 
-    async def release(self, key):
-        await self._meanwhile()
-        await self._turns.release(key)
+    async def claim_next(self, key, opening, *, release):
+        turn = await self._turns.claim_next(key, opening)
+        if turn is None:
+            await self._meanwhile()
+            await self._turns.release(key)
+        return turn
 
 
 async def test_a_sessions_is_not_settled_while_something_came_at_the_last_moment(tmp_path):

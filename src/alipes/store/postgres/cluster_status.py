@@ -22,6 +22,8 @@ FULL_AFTER_S = 10.0
 """The cluster is full if a session has waited longer for a worker."""
 FULL_CHECK_S = 1.0
 """How long one answer to `is_full` is used."""
+FULL_MAX_AGE_S = 5.0
+"""How long it is used at most while another is being made."""
 FULL_CHECK_DELAY_S = 0.05
 
 _WORKERS = """SELECT w.id, w.host, w.pid, w.roles, extract(epoch FROM w.started)::float8,
@@ -74,7 +76,7 @@ class PostgresClusterView:
         self._per_person, self._clock = per_person, clock
         self.worker, self.roles, self.counts = workers.own_name, workers.roles, database.counts
         self._lag_s, self._probe_sent = 0.0, 0.0
-        self._full, self._full_checked = False, -FULL_CHECK_S
+        self._full, self._full_checked = False, -FULL_MAX_AGE_S
 
     async def status(self) -> ClusterStatus:
         self._send_probe()
@@ -99,12 +101,12 @@ class PostgresClusterView:
         )
 
     async def is_full(self) -> bool:
-        now = self._clock()
-        if now - self._full_checked >= FULL_CHECK_S:
+        age, now = self._clock() - self._full_checked, self._clock()
+        if age >= FULL_CHECK_S:
             self._full_checked = now  # first: those who ask meanwhile use the last answer
-            if self._full:
+            if self._full or age >= FULL_MAX_AGE_S:
                 await asyncio.wait([self._check_full()])
-            else:  # no message waits for the check, not even behind it: a later one learns the result
+            else:  # under load no message waits for the check, not even behind it: a later one learns the result
                 asyncio.get_running_loop().call_later(FULL_CHECK_DELAY_S, self._check_later)
         return self._full
 
