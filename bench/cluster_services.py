@@ -1,7 +1,6 @@
 """Real `alipes serve` processes on PostgreSQL: Telegram beside SQLite's figures, the leader's death, a large home."""
 
 import asyncio
-import os
 import statistics
 import tempfile
 import time
@@ -86,39 +85,19 @@ async def leader() -> list[Row]:
 
 
 async def _kill_leader(cluster: ServeCluster) -> tuple[float, int]:
-    """Kill the service that has a connection to the messenger's long poll; when, and its place."""
+    """Kill the service that polls the messenger; when, and its place. Others are killed and started again before it is
+    found: all of them have connections to the messenger."""
     for place, service in enumerate(cluster.services):
-        if service.process is not None and _polls(service.pid, cluster.messenger.port):
-            began = time.time()
-            await service.kill()
-            await _until_not_polled(cluster)
-            return began, place
-    raise AssertionError("nobody listens")
-
-
-async def _until_not_polled(cluster: ServeCluster) -> None:
-    """Return when the messenger has seen the end of the poll, or another has begun."""
-    before = len(await cluster.messenger.call("calls", method="getUpdates"))
-    async with asyncio.timeout(30):
-        while (await cluster.messenger.call("state"))["polls"] and (
-            len(await cluster.messenger.call("calls", method="getUpdates")) == before
-        ):
+        polls, began = len(await cluster.messenger.call("calls", method="getUpdates")), time.time()
+        await service.kill()
+        while time.time() < began + 0.2:
+            if not (await cluster.messenger.call("state"))["polls"] or (
+                len(await cluster.messenger.call("calls", method="getUpdates")) > polls
+            ):
+                return began, place
             await asyncio.sleep(0.005)
-
-
-def _polls(pid: int, port: int) -> bool:
-    """True if the process has an open connection to this port."""
-    sockets = set[str]()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            sockets.add(target[8:-1])
-    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
-    remote = f":{port:04X}"
-    return any(line.split()[2].endswith(remote) and line.split()[9] in sockets for line in lines)
+        await service.start()
+    raise AssertionError("nobody listens")
 
 
 async def replacement() -> list[Row]:
