@@ -69,7 +69,7 @@ soak: .venv/test.stamp  ## ten minutes of mixed load (SOAK=seconds), looking for
 torture: .venv/test.stamp  ## long stress tests (MINUTES=60), reported in torture-report.md
 	@ALIPES_TORTURE_TRIALS=200 ALIPES_TORTURE_MINUTES=$(or $(MINUTES),60) ALIPES_TORTURE_REPORT=torture-report.md \
 		ALIPES_FUZZ=2000 ALIPES_SIMULATION=20000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/torture tests/simulation \
-		tests/unit/providers/test_stream_fuzz.py tests/unit/cli/markdown tests/unit/config/test_config_fuzz.py tests/contract \
+		tests/unit/providers/test_stream_fuzz.py tests/unit/console/markdown tests/unit/config/test_config_fuzz.py tests/contract \
 		tests/e2e/test_api_schema.py tests/page/test_chat_kills.py
 	@$(BIN)/python -m bench kills chat_kills
 

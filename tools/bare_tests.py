@@ -26,7 +26,7 @@ SAME_EVERYWHERE = (
     "tests/contract/test_outbox.py",
     "tests/contract/test_cluster_*.py",
     "tests/contract/test_dispatcher_bus.py",
-    "tests/unit/cli/terminal/test_screen_diff.py",
+    "tests/unit/console/test_screen_diff.py",
 )
 """Not repeated: they start no program, send no signal and read no variable; `make test` runs them."""
 MODEL_PORTS = (11434, 1234, 8080, 8000)

@@ -10,7 +10,7 @@ SRC = ROOT / "src" / "alipes"
 PORTS = SRC / "kernel" / "store"
 OUTSIDE = sorted(path for path in SRC.rglob("*.py") if (SRC / "store") not in path.parents)
 OPENERS = {"open_store", "open_archive"}
-COMPOSITION = ("app_resources.py", "cli/")
+COMPOSITION = ("core/resources.py", "cli/")
 """Only here is a store opened."""
 ENGINE = ("alipes.store.database", "alipes.store.postgres")
 NOT_ATTRIBUTES = {"Store", "EventSubscription", "ChangeSignal", "Liveness", "BlobStore"}

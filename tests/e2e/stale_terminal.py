@@ -9,10 +9,10 @@ import json
 import sys
 from pathlib import Path
 
-from alipes.cli.options import TalkOptions
 from alipes.cli.terminal import start
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.settings import Settings
+from alipes.console.options import TalkOptions
 from tests.e2e.leaky_clients import leave_behind
 
 PLAN = json.loads(sys.argv[1])

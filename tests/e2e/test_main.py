@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from alipes import __version__
-from alipes.cli import help_text
 from alipes.cli.main import PLANNED_COMMANDS
+from alipes.console import help_text
 from tests.e2e.program import ROOT, Home
 
 pytestmark = pytest.mark.deadline(30)
@@ -53,7 +53,14 @@ async def test_version_and_help_import_little_and_create_no_home(home):
     assert status == 0
     assert not loaded & {"asyncio", "argparse", "msgspec", "logging", "sqlite3", "httpx2", "prompt_toolkit"}
     assert {name for name in loaded if name.startswith("alipes")} == {
-        *("alipes", "alipes.cli", "alipes.cli.main", "alipes.cli.help_text", "alipes.kernel", "alipes.kernel.errors")
+        *(
+            "alipes",
+            "alipes.cli",
+            "alipes.cli.main",
+            "alipes.console.help_text",
+            "alipes.kernel",
+            "alipes.kernel.errors",
+        )
     }
     assert not home.path.exists()
 

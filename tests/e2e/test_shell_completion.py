@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from alipes.cli import help_text
 from alipes.cli.main import COMMANDS
+from alipes.console import help_text
 from tests.e2e.program import Home
 from tests.world.environment import require
 

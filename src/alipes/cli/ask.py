@@ -13,20 +13,20 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.app import App, open_app
-from alipes.cli import caller
-from alipes.cli.common import choose_theme
-from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
-from alipes.cli.interrupted import find_interrupted
-from alipes.cli.line_input import LineReader, open_keyboard
-from alipes.cli.line_questions import LineQuestions
-from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
-from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
-from alipes.cli.theme import Theme
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console import caller
+from alipes.console.common import choose_theme
+from alipes.console.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
+from alipes.console.interrupted import find_interrupted
+from alipes.console.line_input import LineReader, open_keyboard
+from alipes.console.line_questions import LineQuestions
+from alipes.console.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
+from alipes.console.render import TurnPrinter, format_choice, to_one_line
+from alipes.console.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
+from alipes.console.theme import Theme
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import (
     ApprovalAnswered,
@@ -248,7 +248,7 @@ def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter
     quiet = output.quiet or output.json
     if output.theme is None:
         return TurnPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
-    from alipes.cli.markdown.answer_view import AnswerView  # noqa: PLC0415
+    from alipes.console.markdown.answer_view import AnswerView  # noqa: PLC0415
 
     view = AnswerView(streams.write_styled, output.theme, streams.size)
     return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)

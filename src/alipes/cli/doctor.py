@@ -18,10 +18,7 @@ from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
-from alipes.app_resources import make_chat_files, make_skill_catalog
-from alipes.cli import common, render, security_audit
-from alipes.cli.common import CheckResult, print_json
-from alipes.cli.options import parse_doctor
+from alipes.cli import security_audit
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.cli.server_checks import check_server
@@ -30,6 +27,10 @@ from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
+from alipes.console import common, render
+from alipes.console.common import CheckResult, print_json
+from alipes.console.options import parse_doctor
+from alipes.core.resources import make_chat_files, make_skill_catalog
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.memory import OWNER

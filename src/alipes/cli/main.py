@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 
 from alipes import __version__
-from alipes.cli import help_text
+from alipes.console import help_text
 from alipes.kernel.errors import AlipesError
 
 TYPE_CHECKING = False  # mypy knows it by its name; importing `typing` would cost a third of `--version`
@@ -81,7 +81,7 @@ def _choose_profile(words: list[str]) -> list[str]:
     """The words without `-P NAME`, whose profile is used from now on."""
     if not any(word.startswith(("-P", "--profile")) for word in words):
         return words
-    from alipes.cli import options  # noqa: PLC0415
+    from alipes.console import options  # noqa: PLC0415
 
     return options.take_profile(words, COMMANDS)
 
@@ -106,7 +106,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _run_with_options(words: list[str]) -> int:
     """Options come first: they belong to the command or question behind them, else to the conversation."""
-    from alipes.cli import options  # noqa: PLC0415
+    from alipes.console import options  # noqa: PLC0415
 
     given, rest = options.split_words(words)
     asks = [word for word in given if word in ("-p", "--print")]
@@ -118,7 +118,7 @@ def _run_with_options(words: list[str]) -> int:
 
 def _start_conversation(argv: list[str]) -> int:
     """Open the prompt if input and output are terminals of a person; otherwise read line by line."""
-    from alipes.cli import caller  # noqa: PLC0415
+    from alipes.console import caller  # noqa: PLC0415
 
     if caller.refuse_profile():
         return 2
@@ -174,7 +174,7 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
     argv = [*(given or []), *argv]
     from importlib import import_module  # noqa: PLC0415
 
-    from alipes.cli import caller  # noqa: PLC0415
+    from alipes.console import caller  # noqa: PLC0415
 
     if caller.refuse_profile():
         return 2
@@ -202,8 +202,8 @@ def _run_other(name: str, argv: list[str], given: list[str]) -> int:
     if not name.replace("-", "").replace("_", "").isalnum():
         return _run_command("ask", question)
 
-    from alipes.cli import caller  # noqa: PLC0415
     from alipes.cli.plugins import standalone  # noqa: PLC0415
+    from alipes.console import caller  # noqa: PLC0415
 
     if caller.refuse_profile():
         return 2

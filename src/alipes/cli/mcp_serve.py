@@ -10,15 +10,15 @@ from os import devnull
 from typing import Any, TextIO
 
 from alipes.app import App, open_app
-from alipes.cli import caller as process_caller
 from alipes.cli.commands.send import resolve_target
-from alipes.cli.inbound import current_directory
-from alipes.cli.line_input import JsonLines
 from alipes.cli.serve.signals import LOCK_NAME
-from alipes.cli.stdio import divert_stdout, is_terminal
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console import caller as process_caller
+from alipes.console.inbound import current_directory
+from alipes.console.line_input import JsonLines
+from alipes.console.stdio import divert_stdout, is_terminal
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.process_lock import find_holder

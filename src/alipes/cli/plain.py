@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli import caller, resume
+from alipes.cli import resume
 from alipes.cli.ask import (
     EXIT_STOPPED,
     AnswerOutput,
@@ -21,16 +21,17 @@ from alipes.cli.ask import (
     print_warnings,
     run_logged,
 )
-from alipes.cli.inbound import current_directory, describe_return, new_id
-from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
-from alipes.cli.line_input import LineReader
-from alipes.cli.line_questions import LineQuestions
-from alipes.cli.options import ConversationChoice, TalkOptions, parse_talk
-from alipes.cli.render import format_choice, sanitize
-from alipes.cli.stdio import StandardStreams, is_terminal, use_colour
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console import caller
+from alipes.console.inbound import current_directory, describe_return, new_id
+from alipes.console.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
+from alipes.console.line_input import LineReader
+from alipes.console.line_questions import LineQuestions
+from alipes.console.options import ConversationChoice, TalkOptions, parse_talk
+from alipes.console.render import format_choice, sanitize
+from alipes.console.stdio import StandardStreams, is_terminal, use_colour
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Inbound

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from alipes.cli.common import confirm, run_in_archive
-from alipes.cli.inbound import MAX_TITLE, current_directory, format_folder, quote_folder
-from alipes.cli.options import parse_talk
-from alipes.cli.render import format_table, to_one_line, truncate
-from alipes.cli.stdio import terminal_width
 from alipes.config.loader import load_settings
+from alipes.console.common import confirm, run_in_archive
+from alipes.console.inbound import MAX_TITLE, current_directory, format_folder, quote_folder
+from alipes.console.options import parse_talk
+from alipes.console.render import format_table, to_one_line, truncate
+from alipes.console.stdio import terminal_width
 from alipes.kernel.formatting import ID, format_ago, format_excerpt
 from alipes.kernel.store.archive import SessionFacts
 

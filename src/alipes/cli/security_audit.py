@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from alipes.cli.common import CheckResult
 from alipes.config.display import looks_secret
 from alipes.config.environment import read_text
 from alipes.config.settings import Settings
+from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.store import Store

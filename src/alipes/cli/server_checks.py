@@ -3,10 +3,10 @@
 import os
 from collections.abc import Iterator
 
-from alipes.cli import render
-from alipes.cli.common import CheckResult
 from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
+from alipes.console import render
+from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.cluster import ServerFacts

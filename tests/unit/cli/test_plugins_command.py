@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from alipes.app import open_app
-from alipes.cli import help_text
 from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse_plugins, run
 from alipes.cli.plugins.describe import format_rows
 from alipes.cli.plugins.list import PluginEntry, check_plugins_state, format_added, list_plugins
 from alipes.cli.plugins.standalone import make_registry
 from alipes.config.loader import load_settings
+from alipes.console import help_text
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import PluginStatus, save_status
 from tests.world.plugin_sources import NATIVE, hermes, native

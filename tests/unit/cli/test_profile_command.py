@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli import options
 from alipes.cli.commands import profile
 from alipes.cli.main import COMMANDS
 from alipes.config.loader import load_settings
+from alipes.console import options
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.process_lock import hold_process_lock
 

@@ -32,9 +32,9 @@ from alipes.cli.acp.content import ContentBlock
 from alipes.cli.acp.handshake import EditorFeatures, initialize_result
 from alipes.cli.acp.mcp_servers import use_editor_servers
 from alipes.cli.acp.session import INTERNAL_ERROR, INVALID_PARAMS, EditorSession
-from alipes.cli.inbound import PLATFORM, activate_conversation, new_address
-from alipes.cli.line_input import JsonLines
 from alipes.config.settings import Settings
+from alipes.console.inbound import PLATFORM, activate_conversation, new_address
+from alipes.console.line_input import JsonLines
 from alipes.kernel.errors import AlipesError, SessionError
 from alipes.kernel.store.search import SearchScope
 from alipes.kernel.turns import Address, Inbound

@@ -9,14 +9,14 @@ from typing import Any, TextIO, TypeAlias, get_args
 
 from msgspec import Struct
 
-from alipes.cli import help_text
 from alipes.cli.acp.handshake import EditorFeatures, shake_hands
-from alipes.cli.line_input import JsonLines
-from alipes.cli.options import OptionParser
-from alipes.cli.stdio import divert_stdout, is_terminal
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.line_input import JsonLines
+from alipes.console.options import OptionParser
+from alipes.console.stdio import divert_stdout, is_terminal
 from alipes.kernel.turns import PermissionMode
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log

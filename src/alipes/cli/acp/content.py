@@ -15,7 +15,7 @@ from acp.schema import (
 )
 from msgspec import Struct
 
-from alipes.cli.inbound import MAX_IMAGE_BYTES
+from alipes.console.inbound import MAX_IMAGE_BYTES
 from alipes.kernel.attachments import format_attachment
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, image_type

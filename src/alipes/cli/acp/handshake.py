@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from alipes import __version__
-from alipes.cli.line_input import INVALID_REQUEST, JsonLines
+from alipes.console.line_input import INVALID_REQUEST, JsonLines
 
 PROTOCOL_VERSION = 1
 

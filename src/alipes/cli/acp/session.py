@@ -18,8 +18,8 @@ from alipes.cli.acp.panel import EditorPanel
 from alipes.cli.acp.questions import EditorQuestions
 from alipes.cli.acp.tool_calls import fence
 from alipes.cli.acp.updates import PLAN_TOOL, EventTranslator, commands_update
-from alipes.cli.inbound import new_id
-from alipes.cli.render import sanitize
+from alipes.console.inbound import new_id
+from alipes.console.render import sanitize
 from alipes.kernel.errors import MessageRejected, ToolError
 from alipes.kernel.turns import (
     Address,

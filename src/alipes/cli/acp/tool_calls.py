@@ -19,7 +19,7 @@ from acp.schema import (
 
 from alipes.agent.tool_calls import files_written
 from alipes.cli.acp.handshake import EditorFeatures
-from alipes.cli.terminal.transcript.diff_view import DiffLine, UnifiedDiff, is_diff
+from alipes.console.diff_view import DiffLine, UnifiedDiff, is_diff
 from alipes.kernel.approvals import reveal
 from alipes.kernel.messages import Image, ToolCall, ToolResult
 from alipes.kernel.tool_labels import describe_tool, find_problem, output_of

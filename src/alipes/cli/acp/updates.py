@@ -24,7 +24,7 @@ from acp.schema import (
 
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.tool_calls import EditorCall, image_block, text_block
-from alipes.cli.render import format_ending, format_resumption, to_one_line
+from alipes.console.render import format_ending, format_resumption, to_one_line
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.messages import Image, Message, Thinking, ToolCall, ToolResult
 from alipes.kernel.turns import (

@@ -1,10 +1,10 @@
 """`alipes approvals`: lists open questions and rights in force, shows one, and revokes rights."""
 
-from alipes.cli import help_text, render
-from alipes.cli.common import print_json, print_list, run_in_store
-from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import print_json, print_list, run_in_store
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, SessionError
 from alipes.kernel.formatting import ID, format_count
 from alipes.kernel.store.approvals import Approval

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from alipes import __version__
 from alipes.agent.transcript_repair import close_transcript
-from alipes.cli import help_text, render
-from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_private, profile_name
 from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import StoreFacts

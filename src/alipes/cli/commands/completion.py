@@ -4,9 +4,9 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 
-from alipes.cli import help_text
 from alipes.cli.commands.help_index import HelpPage, OptionHelp, list_pages
-from alipes.cli.options import OptionParser
+from alipes.console import help_text
+from alipes.console.options import OptionParser
 
 _FILES = ("FILE", "PATH", "HOME", "SOURCE")
 _NAMES = {"MODEL": "models", "NAME": "sessions", "PROFILE": "profiles"}
@@ -59,8 +59,8 @@ def _list_models() -> list[str]:
 
 
 def _list_sessions() -> list[str]:
-    from alipes.cli.common import run_in_archive  # noqa: PLC0415
     from alipes.config.loader import load_settings  # noqa: PLC0415
+    from alipes.console.common import run_in_archive  # noqa: PLC0415
 
     sessions = run_in_archive(load_settings(), lambda archive: archive.sessions(LISTED))
     return [facts.id[:6] for facts in sessions]

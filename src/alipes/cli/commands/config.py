@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterator
 from getpass import getpass
 
-from alipes.cli import help_text
-from alipes.cli.options import OptionParser, print_config_errors
 from alipes.config.display import HIDDEN, mask, to_toml, toml_key, toml_path
 from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import read_variables
@@ -26,6 +24,8 @@ from alipes.config.values import (
     list_keys,
     resolve_key,
 )
+from alipes.console import help_text
+from alipes.console.options import OptionParser, print_config_errors
 from alipes.kernel.errors import ConfigError
 
 

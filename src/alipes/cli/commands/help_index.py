@@ -4,8 +4,8 @@ import re
 
 from msgspec import Struct
 
-from alipes.cli import help_text
-from alipes.cli.options import OPTION
+from alipes.console import help_text
+from alipes.console.options import OPTION
 
 _COMMAND = re.compile(r"^  ([a-z]+)  +(\S.*)$", re.MULTILINE)
 _HEADS = ("usage:", "commands:", "options:")

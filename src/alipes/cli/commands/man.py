@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 
 from alipes import __version__
-from alipes.cli import help_text
 from alipes.cli.commands.help_index import HelpPage, list_pages
-from alipes.cli.options import OptionParser
-from alipes.cli.stdio import is_terminal
+from alipes.console import help_text
+from alipes.console.options import OptionParser
+from alipes.console.stdio import is_terminal
 
 _FILES = (
     ("~/.alipes", "The home: settings, keys, conversations, plugins. ALIPES_HOME names another one."),

@@ -10,10 +10,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.cli import help_text
-from alipes.cli.common import confirm, print_list
-from alipes.cli.options import OptionParser, print_config_errors, whole_number
-from alipes.cli.render import sanitize
 from alipes.config.display import HIDDEN, is_secret_name, looks_secret, toml_key, toml_string
 from alipes.config.editor import change
 from alipes.config.environment import REFERENCE, current_variables, process_environment, read_variables
@@ -34,6 +30,10 @@ from alipes.config.mcp_files import (
 )
 from alipes.config.reader import KeyPath
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.common import confirm, print_list
+from alipes.console.options import OptionParser, print_config_errors, whole_number
+from alipes.console.render import sanitize
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.tools.mcp.catalog import ToolCatalog

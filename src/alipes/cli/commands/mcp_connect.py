@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from alipes.app import open_for_checks
-from alipes.cli.common import confirm, print_json
-from alipes.cli.render import sanitize
-from alipes.cli.stdio import is_terminal
 from alipes.config.mcp import McpServerConfig
 from alipes.config.mcp_files import add_project_servers, find_server
 from alipes.config.settings import Settings
+from alipes.console.common import confirm, print_json
+from alipes.console.render import sanitize
+from alipes.console.stdio import is_terminal
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count

@@ -4,10 +4,10 @@ import asyncio
 import os
 
 from alipes.app import open_for_checks
-from alipes.cli import help_text, render
-from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.turns import Address, Inbound

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from alipes.cli import help_text
-from alipes.cli.options import OptionParser, print_config_errors
-from alipes.cli.render import format_choice
 from alipes.config.editor import change
 from alipes.config.known_providers import KEYED, LOCAL
 from alipes.config.loader import load_settings
 from alipes.config.settings import MIXTURE_PREFIX, Settings
+from alipes.console import help_text
+from alipes.console.options import OptionParser, print_config_errors
+from alipes.console.render import format_choice
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.providers import registry

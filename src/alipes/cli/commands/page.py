@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from alipes.cli import help_text
-from alipes.cli.common import print_list, run_in_store
-from alipes.cli.options import Details, OptionParser
 from alipes.cli.serve.signals import LOCK_NAME
-from alipes.cli.stdio import is_terminal
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.common import print_list, run_in_store
+from alipes.console.options import Details, OptionParser
+from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
 from alipes.kernel.store.store import Store

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from alipes.cli import help_text, render
-from alipes.cli.common import print_list, run_in_store
-from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import print_list, run_in_store
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.store.people import PairingRequest, Person, PersonRole

@@ -9,10 +9,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli import help_text, render
-from alipes.cli.common import print_list, run_in_archive
-from alipes.cli.options import OptionParser
-from alipes.cli.stdio import is_terminal
 from alipes.config.editor import change
 from alipes.config.environment import parse_env, read_text
 from alipes.config.loader import load_settings
@@ -32,6 +28,10 @@ from alipes.config.paths import (
 )
 from alipes.config.reader import KeyPath
 from alipes.config.settings import ServeConfig, Settings
+from alipes.console import help_text, render
+from alipes.console.common import print_list, run_in_archive
+from alipes.console.options import OptionParser
+from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import closest_matches, format_count
 from alipes.runtime.process_lock import find_holder

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import Any
 
 from alipes.agent.skills.versions import SkillStore
-from alipes.app_resources import make_skill_catalog
-from alipes.cli import help_text
-from alipes.cli.common import confirm, print_json, print_list, run_in_store
-from alipes.cli.options import Details, OptionParser
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.common import confirm, print_json, print_list, run_in_store
+from alipes.console.options import Details, OptionParser
+from alipes.core.resources import make_skill_catalog
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
 from alipes.kernel.schedules import JobRun, zone_of

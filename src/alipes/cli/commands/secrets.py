@@ -3,11 +3,11 @@
 import getpass
 import sys
 
-from alipes.cli import help_text
-from alipes.cli.common import print_list
-from alipes.cli.options import OptionParser
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.secrets import find_sources, remove_secret, save_secret
+from alipes.console import help_text
+from alipes.console.common import print_list
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError
 
 

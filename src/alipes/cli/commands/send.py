@@ -7,13 +7,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from alipes.cli import help_text
-from alipes.cli.inbound import read_piped
-from alipes.cli.options import OptionParser
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.platforms import MESSENGERS
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.inbound import read_piped
+from alipes.console.options import OptionParser
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound

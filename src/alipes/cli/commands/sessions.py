@@ -7,17 +7,17 @@ from pathlib import Path
 
 import msgspec
 
-from alipes.cli import help_text, render
-from alipes.cli.common import choose_theme, confirm, print_json, print_paged, run_in_archive, run_in_store
-from alipes.cli.inbound import current_directory, format_folder
-from alipes.cli.markdown.stream import render_markdown
-from alipes.cli.options import OptionParser, SessionsOptions, parse_sessions
-from alipes.cli.stdio import terminal_width
-from alipes.cli.theme import Theme
 from alipes.config.environment import Variables
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import choose_theme, confirm, print_json, print_paged, run_in_archive, run_in_store
+from alipes.console.inbound import current_directory, format_folder
+from alipes.console.markdown.stream import render_markdown
+from alipes.console.options import OptionParser, SessionsOptions, parse_sessions
+from alipes.console.stdio import terminal_width
+from alipes.console.theme import Theme
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult

@@ -3,14 +3,14 @@
 import asyncio
 from pathlib import Path
 
-from alipes.cli import help_text, render
-from alipes.cli.common import print_json
-from alipes.cli.options import OptionParser
 from alipes.config.editor import change
 from alipes.config.loader import load_settings
 from alipes.config.sections.cluster import DATABASE_URL, url_password, with_password, without_password
 from alipes.config.settings import Settings
 from alipes.config.urls import InvalidValue
+from alipes.console import help_text, render
+from alipes.console.common import print_json
+from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.store.home_store import copy_to_postgres, copy_to_sqlite, inspect_home_server

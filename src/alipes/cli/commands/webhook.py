@@ -5,13 +5,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from alipes.cli import help_text, render
 from alipes.cli.commands.send import resolve_target
-from alipes.cli.common import check_label, print_list, run_in_store
-from alipes.cli.options import Details, OptionParser
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import check_label, print_list, run_in_store
+from alipes.console.options import Details, OptionParser
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.kernel.store.store import Store

@@ -7,16 +7,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from alipes.cli import render
-from alipes.cli.common import wrap_text
 from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
 from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
 from alipes.cli.plugins.packages import PackagePlan
 from alipes.cli.plugins.project import OwnModules
 from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
 from alipes.cli.plugins.sources import Source
-from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
+from alipes.console import render
+from alipes.console.common import wrap_text
+from alipes.console.stdio import terminal_width
 from alipes.kernel.formatting import format_count
 from alipes.plugins.discovery import DiscoveredPlugin, is_hermes_name
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli.common import confirm
 from alipes.cli.plugins import describe, packages
 from alipes.cli.plugins.fetch import FetchedPlugin, fetch
 from alipes.cli.plugins.install_dir import (
@@ -23,6 +22,7 @@ from alipes.cli.plugins.sources import Source, github_address
 from alipes.config.loader import build_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError
 from alipes.plugins import pins
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder

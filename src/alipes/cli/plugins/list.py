@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from alipes.cli import render
-from alipes.cli.common import CheckResult
 from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.cli.plugins.packages import missing_packages
@@ -19,6 +17,8 @@ from alipes.config.environment import current_variables
 from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.settings import Settings
+from alipes.console import render
+from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from alipes.cli.common import check_label, print_list, run_in_store
 from alipes.config.editor import set_secret
 from alipes.config.settings import Settings
+from alipes.console.common import check_label, print_list, run_in_store
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret

@@ -12,9 +12,6 @@ from typing import Any, NoReturn
 
 from msgspec import structs
 
-from alipes.cli import help_text, render
-from alipes.cli.common import print_list, run_in_store
-from alipes.cli.options import Details, OptionParser, whole_number
 from alipes.cli.serve import api_keys
 from alipes.cli.serve.profiles import find_hosted, open_logs, serve_profiles
 from alipes.cli.serve.run import ServeContext, print_error, serve
@@ -23,6 +20,9 @@ from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings, with_plugins
 from alipes.config.paths import DEFAULT_PROFILE, find_home, find_root, make_private
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import print_list, run_in_store
+from alipes.console.options import Details, OptionParser, whole_number
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.outbox import Delivery, DeliveryState

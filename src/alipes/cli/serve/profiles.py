@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.app_resources import hide_secrets
 from alipes.cli.serve.run import open_process, print_error, serve_home, wait_for_exit
 from alipes.cli.serve.signals import ExitAction, ExitRequest
 from alipes.config.display import is_secret_name, looks_secret
@@ -19,6 +18,7 @@ from alipes.config.environment import process_environment
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, load_settings
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE, Paths, find_profile, use_environ
 from alipes.config.settings import Settings
+from alipes.core.resources import hide_secrets
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.models import Secret
 from alipes.runtime import process_setup

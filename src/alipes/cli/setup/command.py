@@ -10,18 +10,18 @@ import msgspec
 from msgspec import structs
 from prompt_toolkit.application import create_app_session
 
-from alipes.cli import help_text
-from alipes.cli.options import Details, OptionParser, print_config_errors
 from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
 from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
 from alipes.cli.setup.wizard import SetupWizard
-from alipes.cli.stdio import is_terminal, use_colour
 from alipes.config.editor import change
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
+from alipes.console import help_text
+from alipes.console.options import Details, OptionParser, print_config_errors
+from alipes.console.stdio import is_terminal, use_colour
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.providers.registry import open_models
 from alipes.runtime.program_name import program_name

@@ -21,7 +21,7 @@ from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.processors import BeforeInput, Processor, Transformation, TransformationInput
 from prompt_toolkit.styles import Style
 
-from alipes.cli.render import DIM, PLAIN, RED, sanitize
+from alipes.console.render import DIM, PLAIN, RED, sanitize
 
 
 class Choice(Struct, frozen=True):

@@ -12,14 +12,14 @@ from alipes.agent.skills.catalog import PluginSkill
 from alipes.agent.skills.scan import SkillFinding, scan_skill
 from alipes.agent.skills.skill import Skill
 from alipes.agent.skills.versions import SkillStore, read_folder
-from alipes.app_resources import make_skill_catalog
-from alipes.cli import help_text, render
-from alipes.cli.common import print_list, run_in_archive
-from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
 from alipes.cli.skills import describe, install, proposals, replay
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.console import help_text, render
+from alipes.console.common import print_list, run_in_archive
+from alipes.console.options import OptionParser
+from alipes.core.resources import make_skill_catalog
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count

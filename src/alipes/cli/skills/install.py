@@ -22,11 +22,11 @@ from alipes.agent.skills.versions import (
     hash_files,
     read_folder,
 )
-from alipes.cli.common import confirm
 from alipes.cli.plugins.sources import Source, github_address, parse_source
 from alipes.cli.plugins.trees import fetch_tree
 from alipes.cli.skills import describe
 from alipes.config.settings import Settings
+from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 

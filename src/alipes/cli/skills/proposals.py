@@ -9,10 +9,10 @@ from pathlib import Path
 
 from alipes.agent.learning.learning import Learning, decode_skill
 from alipes.app import open_for_checks
-from alipes.cli import render
-from alipes.cli.common import confirm
 from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
+from alipes.console import render
+from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.front_matter import split_front_matter
 from alipes.sessions.commands import proposals

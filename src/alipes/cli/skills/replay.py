@@ -7,8 +7,8 @@ from alipes.agent.learning.replay import RecordedTurn, Replay, ReplayResult, his
 from alipes.agent.prompt import system_prompt
 from alipes.agent.skills.skill import Skill
 from alipes.app import App, open_for_checks
-from alipes.cli import render
 from alipes.config.settings import Settings
+from alipes.console import render
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.kernel.turns import Turn

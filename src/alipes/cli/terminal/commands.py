@@ -8,18 +8,18 @@ from contextlib import suppress
 from msgspec import structs
 
 from alipes.app import App
-from alipes.cli.inbound import new_id
-from alipes.cli.render import sanitize, to_one_line, truncate
 from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.input.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.input.file_index import FileIndex
 from alipes.cli.terminal.input.key_bindings import TypedText
 from alipes.cli.terminal.pickers.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.pickers.model_picker import describe_model, pick_model
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import JobView, SessionView
-from alipes.cli.width import display_width
+from alipes.console.inbound import new_id
+from alipes.console.render import sanitize, to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
+from alipes.console.width import display_width
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Inbound, Said
 from alipes.sessions.commands import registry as commands

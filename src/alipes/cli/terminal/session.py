@@ -11,11 +11,6 @@ from pathlib import Path
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli.common import missing_programs_note
-from alipes.cli.inbound import PLATFORM, ConversationPlace, describe_return, find_conversation, new_id
-from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
-from alipes.cli.options import ConversationChoice, TalkOptions
-from alipes.cli.render import format_choice
 from alipes.cli.terminal.commands import HELD_HINT, LISTS, TerminalCommands
 from alipes.cli.terminal.input.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.pickers.conversation_picker import pick_conversation
@@ -29,6 +24,11 @@ from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console.common import missing_programs_note
+from alipes.console.inbound import PLATFORM, ConversationPlace, describe_return, find_conversation, new_id
+from alipes.console.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
+from alipes.console.options import ConversationChoice, TalkOptions
+from alipes.console.render import format_choice
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import (
     Address,

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 from alipes import __version__
-from alipes.cli.options import TalkOptions, parse_talk
-from alipes.cli.render import text_width, truncate
 from alipes.cli.terminal.screen.notifications import RESTORE_TITLE, SAVE_TITLE, format_title, shows_title
 from alipes.cli.terminal.screen.output import writes_utf8
 from alipes.cli.terminal.screen.repaint import redirect_output
-from alipes.cli.terminal.styles import apply_style, detect_features, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.environment import Variables
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.console.options import TalkOptions, parse_talk
+from alipes.console.render import text_width, truncate
+from alipes.console.styles import apply_style, detect_features, wrap_text
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process

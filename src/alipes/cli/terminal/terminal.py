@@ -24,8 +24,6 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, SearchBufferControl
 from prompt_toolkit.search import SearchState
 
-from alipes.cli.render import sanitize
-from alipes.cli.stdio import AsyncWriter
 from alipes.cli.terminal.input.completion import InputCompleter, InputHistory
 from alipes.cli.terminal.input.key_bindings import InputActions, make_key_bindings
 from alipes.cli.terminal.input.keyboard import BACKGROUND_QUERY, KEYBOARD_QUERY, Keyboard, KeyboardProtocol
@@ -33,9 +31,11 @@ from alipes.cli.terminal.pickers.picker import Picker, PickerItem, bind_picker
 from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
 from alipes.cli.terminal.screen.output import ScreenRenderer, TerminalOutput
 from alipes.cli.terminal.screen.repaint import RepaintTimer
-from alipes.cli.terminal.styles import TerminalFeatures, TerminalStyle, apply_style, make_style, wrap_text
-from alipes.cli.theme import ThemeName
 from alipes.config.keys import KeysConfig, format_key
+from alipes.console.render import sanitize
+from alipes.console.stdio import AsyncWriter
+from alipes.console.styles import TerminalFeatures, TerminalStyle, apply_style, make_style, wrap_text
+from alipes.console.theme import ThemeName
 
 ESCAPE_TIMEOUT_S = 0.1
 """How long to wait for the rest of a key after its first byte; then it was Escape."""

@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import suppress
 
-from alipes.cli import theme
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.transcript.tool_view import render_followed
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
+from alipes.console import theme
 from alipes.kernel import turns
 from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.errors import ToolError

@@ -4,10 +4,10 @@ import pytest
 from msgspec import structs
 
 from alipes.cli.terminal.input.approval import KEY_PAUSE_S, MAX_COMMAND_ROWS, ApprovalPrompt
-from alipes.cli.terminal.screen.screen_diff import strip_escapes
-from alipes.cli.terminal.styles import make_style
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
-from alipes.cli.theme import make_theme
+from alipes.console.screen_diff import strip_escapes
+from alipes.console.styles import make_style
+from alipes.console.theme import make_theme
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked
 

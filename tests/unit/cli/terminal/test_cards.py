@@ -1,11 +1,11 @@
 """Plans, subagents, diffs with colours, and what Ctrl-O shows."""
 
-from alipes.cli import theme
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
-from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff
 from alipes.cli.terminal.transcript.tool_view import RunningCall
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
+from alipes.console import theme
+from alipes.console.diff_view import DrawContext, UnifiedDiff
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Said,

@@ -16,8 +16,8 @@ from alipes.cli.terminal.input.completion import (
     take_row,
 )
 from alipes.cli.terminal.input.file_index import FileIndex
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 
 LOOK = make_style("none")
 

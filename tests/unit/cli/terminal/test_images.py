@@ -8,12 +8,12 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from alipes.cli.terminal.screen import images
-from alipes.cli.terminal.screen.screen_diff import LiveScreen, row_height, strip_escapes
-from alipes.cli.terminal.styles import clip_row, detect_features, make_style
-from alipes.cli.terminal.transcript.diff_view import DrawContext
 from alipes.cli.terminal.transcript.tool_view import CallRecord, render_finished
 from alipes.config.environment import Variables
+from alipes.console import images
+from alipes.console.diff_view import DrawContext
+from alipes.console.screen_diff import LiveScreen, row_height, strip_escapes
+from alipes.console.styles import clip_row, detect_features, make_style
 from alipes.kernel.messages import ToolCall, ToolResult
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alipes.cli.terminal.screen.layout import InputStyle, draw_input
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
+from alipes.console.screen_diff import strip_escapes, visible_width
 
 LOOK = InputStyle("> ", lambda char: "[pasted 9 lines]" if char == "\U000f0000" else "", "36")
 

@@ -8,8 +8,8 @@ from prompt_toolkit.completion import Completion
 from prompt_toolkit.document import Document
 
 from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, TurnStarted
 

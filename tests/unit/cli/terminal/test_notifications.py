@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from alipes.cli.terminal.screen.notifications import TerminalNotifier
-from alipes.cli.terminal.styles import TerminalFeatures
 from alipes.config.settings import TerminalConfig
+from alipes.console.styles import TerminalFeatures
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, TurnEnded, TurnStarted
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from alipes.cli.terminal.pickers.picker import Picker, PickerAction, PickerItem
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 
 STYLE = make_style("none")
 ITEMS = [

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.terminal.screen.status import StatusLine, read_branch
-from alipes.cli.terminal.styles import make_style
+from alipes.console.screen_diff import visible_width
+from alipes.console.styles import make_style
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,

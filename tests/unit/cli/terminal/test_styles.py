@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.terminal.styles import TerminalFeatures, detect_features
 from alipes.config.environment import Variables
+from alipes.console.styles import TerminalFeatures, detect_features
 
 
 def around(chosen="auto", *, utf8=True, **variables: str) -> TerminalFeatures:

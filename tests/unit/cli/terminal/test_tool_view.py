@@ -2,10 +2,10 @@
 
 import pytest
 
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
-from alipes.cli.terminal.transcript.diff_view import MAX_DIFF_ROWS, DrawContext, UnifiedDiff, is_diff
 from alipes.cli.terminal.transcript.tool_view import CallRecord, RunningCall, render_finished, render_whole
+from alipes.console.diff_view import MAX_DIFF_ROWS, DrawContext, UnifiedDiff, is_diff
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 from alipes.kernel.messages import ToolCall, ToolResult
 
 LOOK = make_style("none")

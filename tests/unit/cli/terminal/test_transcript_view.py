@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli import theme
-from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
-from alipes.cli.terminal.styles import make_style
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
+from alipes.console import theme
+from alipes.console.screen_diff import strip_escapes, visible_width
+from alipes.console.styles import make_style
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,

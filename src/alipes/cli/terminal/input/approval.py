@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
-from alipes.cli.render import sanitize, to_one_line
-from alipes.cli.terminal.screen.screen_diff import visible_width
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff, is_diff
+from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
+from alipes.console.render import sanitize, to_one_line
+from alipes.console.screen_diff import visible_width
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked

@@ -1,7 +1,7 @@
 """The choices of an open question of the model: the arrow keys choose, Enter answers."""
 
-from alipes.cli.render import sanitize
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
+from alipes.console.render import sanitize
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.kernel.turns import QuestionAsked
 
 MAX_CHOICE_ROWS = 10

@@ -14,9 +14,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from alipes.cli.render import to_one_line, truncate
-from alipes.cli.terminal.styles import TerminalStyle, apply_style
-from alipes.cli.width import display_width
+from alipes.console.render import to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style
+from alipes.console.width import display_width
 from alipes.kernel.fuzzy import best_matches
 
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"[^"\n]*|[^\s"]*)\Z')

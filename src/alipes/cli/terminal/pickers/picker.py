@@ -10,9 +10,9 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from alipes.cli.render import to_one_line, truncate
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.width import display_width
+from alipes.console.render import to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
+from alipes.console.width import display_width
 from alipes.kernel.fuzzy import MAX_PENALTY, best_matches, score_match
 
 MAX_ROWS = 10

@@ -8,15 +8,15 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from wcwidth import iter_graphemes
 
-from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.input.approval import ApprovalPrompt
 from alipes.cli.terminal.input.choices import ChoicePrompt
 from alipes.cli.terminal.input.completion import render_menu
 from alipes.cli.terminal.pickers.picker import Picker
 from alipes.cli.terminal.screen.output import Frame
 from alipes.cli.terminal.screen.status import StatusLine
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row, wrap_text
-from alipes.cli.width import display_width
+from alipes.console.render import to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style, clip_row, wrap_text
+from alipes.console.width import display_width
 
 INDENT = 2
 

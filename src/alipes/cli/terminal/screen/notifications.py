@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.cli.render import to_one_line
-from alipes.cli.terminal.styles import TerminalFeatures
 from alipes.config.settings import TerminalConfig
+from alipes.console.render import to_one_line
+from alipes.console.styles import TerminalFeatures
 from alipes.kernel import turns
 
 SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"

@@ -14,9 +14,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import DummyStyle
 
-from alipes.cli.stdio import AsyncWriter
 from alipes.cli.terminal.input.keyboard import PROTOCOL_OFF, PROTOCOL_ON, KeyboardProtocol
-from alipes.cli.terminal.screen.screen_diff import LiveScreen
+from alipes.console.screen_diff import LiveScreen
+from alipes.console.stdio import AsyncWriter
 
 BLOCKED_RETRY_S = 0.05
 """Retry interval while the terminal does not read."""

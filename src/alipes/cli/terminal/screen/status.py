@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.cli.render import format_activity, format_cost, to_one_line, truncate
-from alipes.cli.terminal.styles import TerminalStyle, apply_style
-from alipes.cli.width import display_width
 from alipes.config.paths import DEFAULT_PROFILE
+from alipes.console.render import format_activity, format_cost, to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style
+from alipes.console.width import display_width
 from alipes.kernel import turns
 
 GAUGE_CELLS = 6

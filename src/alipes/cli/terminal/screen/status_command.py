@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import msgspec
 
-from alipes.cli.render import to_one_line
 from alipes.cli.terminal.screen.status import StatusLine
+from alipes.console.render import to_one_line
 from alipes.kernel import turns
 from alipes.runtime.processes.child import open_child
 

@@ -4,8 +4,8 @@ import re
 
 from msgspec import Struct
 
-from alipes.cli.render import text_width, to_one_line, truncate
-from alipes.cli.terminal.styles import TerminalStyle, apply_style
+from alipes.console.render import text_width, to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.tool_labels import task_goals
 

@@ -4,8 +4,8 @@ import re
 
 from msgspec import Struct
 
-from alipes.cli.render import sanitize
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
+from alipes.console.render import sanitize
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 
 MAX_LIVE_ITEMS = 8
 """Items shown while the turn runs; finished ones give way first."""

@@ -4,12 +4,12 @@ from collections import deque
 
 from msgspec import Struct
 
-from alipes.cli.markdown.wrap import split_row, to_ansi
-from alipes.cli.render import sanitize, text_width, to_one_line, truncate
-from alipes.cli.terminal.screen import images
-from alipes.cli.terminal.styles import TerminalStyle, apply_style
-from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.cli.terminal.transcript.subagent_view import SubagentView
+from alipes.console import images
+from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
+from alipes.console.markdown.wrap import split_row, to_ansi
+from alipes.console.render import sanitize, text_width, to_one_line, truncate
+from alipes.console.styles import TerminalStyle, apply_style
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.tool_labels import (
     count_lines,

@@ -6,15 +6,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.cli.markdown.stream import MarkdownStream
-from alipes.cli.render import format_ending, format_resumption, sanitize, to_one_line, truncate
 from alipes.cli.terminal.input.approval import QuestionRows, format_decision
-from alipes.cli.terminal.screen.screen_diff import strip_escapes
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.terminal.transcript.diff_view import DrawContext
 from alipes.cli.terminal.transcript.todo_view import TodoView
 from alipes.cli.terminal.transcript.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
-from alipes.cli.theme import Theme
+from alipes.console.diff_view import DrawContext
+from alipes.console.markdown.stream import MarkdownStream
+from alipes.console.render import format_ending, format_resumption, sanitize, to_one_line, truncate
+from alipes.console.screen_diff import strip_escapes
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
+from alipes.console.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.messages import Message, ToolCall, ToolResult
