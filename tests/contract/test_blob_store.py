@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import pytest
 
+from alipes.kernel.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.kernel.errors import FileStoreError
 from alipes.kernel.models import Secret
-from alipes.kernel.store.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.runtime.blobs.folder import FolderBlobs
 from alipes.runtime.blobs.s3 import S3Blobs, S3Bucket, sign_request
 from alipes.runtime.http.clients import ClientScope

@@ -31,13 +31,13 @@ from alipes.console import common, render
 from alipes.console.common import CheckResult, print_json
 from alipes.console.options import parse_doctor
 from alipes.core.resources import make_chat_files, make_skill_catalog
+from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.store.archive import Archive
-from alipes.kernel.store.blobs import make_blob_name
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights

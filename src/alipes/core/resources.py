@@ -17,9 +17,9 @@ from alipes.config.environment import move_secrets_off_stack, process_environmen
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import Settings
+from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
-from alipes.kernel.store.blobs import BlobStore
 from alipes.kernel.store.store import Store
 from alipes.providers.registry import Models
 from alipes.runtime.blobs.chat_files import COPIES, ChatFiles

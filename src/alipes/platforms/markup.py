@@ -12,8 +12,8 @@ from markdown_it.token import Token
 from msgspec import Struct
 from wcwidth import wcswidth
 
-from alipes.kernel.links import is_misleading
 from alipes.kernel.platform import MessagePart
+from alipes.runtime.links import is_misleading
 
 Kind: TypeAlias = Literal["bold", "italic", "strike", "code", "pre", "link", "quote"]
 Border: TypeAlias = tuple[int, int]

@@ -32,11 +32,11 @@ from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
 from alipes.config.sections.learning import LearningConfig
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.front_matter import split_front_matter
 from alipes.kernel.memory import OWNER, MemoryOrigin, memory_scope
 from alipes.kernel.messages import Message, user
 from alipes.kernel.store.memory import Proposal
 from alipes.kernel.turns import Turn
+from alipes.runtime.front_matter import split_front_matter
 from alipes.runtime.redaction import Mask
 
 TASK = "learning"

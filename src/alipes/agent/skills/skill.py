@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.front_matter import FieldValue, field_text, parse_fields, split_front_matter
+from alipes.runtime.front_matter import FieldValue, field_text, parse_fields, split_front_matter
 
 SKILL_FILE = "SKILL.md"
 MAX_NAME_CHARS = 64

@@ -14,7 +14,7 @@ from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.front_matter import split_front_matter
+from alipes.runtime.front_matter import split_front_matter
 from alipes.sessions.commands import proposals
 from alipes.sessions.commands.context import CommandReply
 

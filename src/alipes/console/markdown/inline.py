@@ -12,7 +12,7 @@ from alipes.console.markdown.maths import MAX_FORMULA, find_formula, to_readable
 from alipes.console.markdown.wrap import Row
 from alipes.console.theme import Theme
 from alipes.console.width import LETTERS
-from alipes.kernel.links import is_misleading, link_host
+from alipes.runtime.links import is_misleading, link_host
 
 MAX_PART = 1000
 """A mark that is not closed within this many characters is plain text."""

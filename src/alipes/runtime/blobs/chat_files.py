@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import structs
 
+from alipes.kernel.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.kernel.errors import FileStoreError
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.kernel.turns import Turn
 from alipes.runtime.blobs.folder import FolderBlobs
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from alipes.kernel.blobs import BlobInfo, is_blob_name
 from alipes.kernel.errors import FileStoreError
-from alipes.kernel.store.blobs import BlobInfo, is_blob_name
 
 
 class FolderBlobs:

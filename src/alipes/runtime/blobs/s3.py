@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import httpx2
 from msgspec import Struct
 
+from alipes.kernel.blobs import BlobInfo, is_blob_name
 from alipes.kernel.errors import FileStoreError
 from alipes.kernel.models import Secret
-from alipes.kernel.store.blobs import BlobInfo, is_blob_name
 from alipes.runtime.http.clients import HttpClient
 
 _Infos: TypeAlias = list[BlobInfo]

@@ -10,9 +10,9 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.front_matter import field_text, parse_fields, split_front_matter
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import PromptTemplate
+from alipes.runtime.front_matter import field_text, parse_fields, split_front_matter
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.user_shell import split_status
 

@@ -17,7 +17,7 @@ from prompt_toolkit.history import History
 from alipes.console.render import to_one_line, truncate
 from alipes.console.styles import TerminalStyle, apply_style
 from alipes.console.width import display_width
-from alipes.kernel.fuzzy import best_matches
+from alipes.runtime.fuzzy import best_matches
 
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"[^"\n]*|[^\s"]*)\Z')
 MENU_ROWS = 6

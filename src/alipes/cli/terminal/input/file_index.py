@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from alipes.config.protected_paths import is_secret_in_project
-from alipes.kernel.fuzzy import best_matches, score_path
+from alipes.runtime.fuzzy import best_matches, score_path
 from alipes.tools.search.walker import IgnoreRules, load_ignore_rules
 
 MAX_FILES = 50_000

@@ -13,7 +13,7 @@ from prompt_toolkit.keys import Keys
 from alipes.console.render import to_one_line, truncate
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
-from alipes.kernel.fuzzy import MAX_PENALTY, best_matches, score_match
+from alipes.runtime.fuzzy import MAX_PENALTY, best_matches, score_match
 
 MAX_ROWS = 10
 """Items shown at once."""

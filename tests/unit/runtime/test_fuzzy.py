@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.kernel.fuzzy import best_matches, score_match, score_path
+from alipes.runtime.fuzzy import best_matches, score_match, score_path
 
 
 def best(query: str, *texts: str) -> list[str]:

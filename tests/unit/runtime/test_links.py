@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.kernel.links import is_misleading, link_host
+from alipes.runtime.links import is_misleading, link_host
 
 
 @pytest.mark.parametrize(

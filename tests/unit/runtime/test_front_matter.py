@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.kernel.front_matter import MAX_CHARS, field_text, parse_fields, split_front_matter
+from alipes.runtime.front_matter import MAX_CHARS, field_text, parse_fields, split_front_matter
 
 
 def test_the_front_matter_is_separated_from_the_text():
