@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.tools.checkpoints.checkpoints import Checkpoints
-from alipes.tools.checkpoints.store import CheckpointRecord
+from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.store import CheckpointRecord
 from alipes.tools.common import Places
 from bench.measure import Row, bounded
 

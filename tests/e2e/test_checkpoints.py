@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.tools.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve

@@ -14,6 +14,8 @@ from starlette.applications import Starlette
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.settings import SpendConfig
+from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.endpoints import CheckpointEndpoints
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import ModelFacts
@@ -23,11 +25,9 @@ from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
 from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
-from alipes.web.checkpoints import CheckpointEndpoints
 from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.mcp.http import McpEndpoint

@@ -6,12 +6,12 @@ import subprocess
 
 from msgspec import structs
 
-from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.config.settings import CheckpointsConfig
+from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.hooks import TurnCheckpoints
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Notice, Turn
 from alipes.plugins.registry import Contributions
-from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places
 
 WRITE = ToolCall("c1", "some_plugin_tool", {})

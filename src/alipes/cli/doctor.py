@@ -31,6 +31,8 @@ from alipes.console import common, render
 from alipes.console.common import CheckResult, print_json
 from alipes.console.options import parse_doctor
 from alipes.core.resources import make_chat_files, make_skill_catalog
+from alipes.features.checkpoints.git import find_git
+from alipes.features.checkpoints.prune import list_stored_folders
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
@@ -50,8 +52,6 @@ from alipes.store.home_store import open_home_archive, open_home_store
 from alipes.store.peers import open_processes
 from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
-from alipes.tools.checkpoints.git import find_git
-from alipes.tools.checkpoints.prune import list_stored_folders
 from alipes.tools.documents.documents import EXTRA, missing_libraries
 from alipes.tools.mcp.catalog import ToolCatalog
 from alipes.tools.web.search_services import NAMES, choose_service

@@ -17,6 +17,7 @@ from alipes.config.environment import move_secrets_off_stack, process_environmen
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import Settings
+from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
@@ -33,7 +34,6 @@ from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
 from alipes.store.home_store import open_home_store
 from alipes.tools.backends import ChosenBackend
-from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import child_environment, is_secret_variable, make_places
 from alipes.tools.sandbox import SandboxExtras, make_backend
 from alipes.tools.shell.background import BackgroundProcesses

@@ -19,6 +19,7 @@ from starlette.types import Scope as AsgiScope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.config.settings import SpendConfig
+from alipes.features.checkpoints.endpoints import CheckpointEndpoints
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.http.public_fetch import PublicFetcher
@@ -26,7 +27,6 @@ from alipes.runtime.log_file import log_context
 from alipes.web.activity import ActivityEndpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
-from alipes.web.checkpoints import CheckpointEndpoints
 from alipes.web.commands import CommandEndpoints
 from alipes.web.endpoint import (
     REQUEST_ID,

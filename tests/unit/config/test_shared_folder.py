@@ -17,11 +17,11 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES_MARK
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import SandboxConfig, Settings
+from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.store import CheckpointRecord
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.tools.checkpoints.checkpoints import Checkpoints
-from alipes.tools.checkpoints.store import CheckpointRecord
 from alipes.tools.common import make_places
 from alipes.tools.sandbox import ProjectSandboxes
 

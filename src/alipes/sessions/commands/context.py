@@ -12,6 +12,7 @@ from alipes.agent.memory.service import MemoryService
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
+from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Effort, Inbound
 from alipes.plugins.dispatch import Hooks
@@ -21,7 +22,6 @@ from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
-from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 
 if TYPE_CHECKING:

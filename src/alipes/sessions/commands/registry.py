@@ -8,13 +8,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from alipes.features.checkpoints import commands as rollback
 from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
 from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
-from alipes.sessions.commands import conversation, history, project, rewind, rollback, search, status, templates
+from alipes.sessions.commands import conversation, history, project, rewind, search, status, templates
 from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs

@@ -11,13 +11,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.runtime.processes.process_tree import OrphanGuard
-from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
-from alipes.tools.checkpoints.folder import FileRules, ProjectFolder, find_folder
-from alipes.tools.checkpoints.git import GIT_MISSING, CheckpointError, ShadowGit, find_git
-from alipes.tools.checkpoints.prune import prune_stores
-from alipes.tools.checkpoints.restore import FolderWriter, open_folder_writer
-from alipes.tools.checkpoints.store import (
+from alipes.features.checkpoints.folder import FileRules, ProjectFolder, find_folder
+from alipes.features.checkpoints.git import GIT_MISSING, CheckpointError, ShadowGit, find_git
+from alipes.features.checkpoints.prune import prune_stores
+from alipes.features.checkpoints.restore import FolderWriter, open_folder_writer
+from alipes.features.checkpoints.store import (
     Checkpoint,
     CheckpointRecord,
     CheckpointStore,
@@ -25,6 +23,8 @@ from alipes.tools.checkpoints.store import (
     TreeChange,
     store_path,
 )
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
 from alipes.tools.common import Places
 
 TIMEOUT_S = 30.0

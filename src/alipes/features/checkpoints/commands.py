@@ -6,12 +6,12 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from alipes.features.checkpoints.checkpoints import Checkpoints, ListedCheckpoint, RestorePlan, RestoreResult
+from alipes.features.checkpoints.git import CheckpointError
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import format_ago, format_columns, format_count
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 from alipes.sessions.commands.project import MAX_LINES
-from alipes.tools.checkpoints.checkpoints import Checkpoints, ListedCheckpoint, RestorePlan, RestoreResult
-from alipes.tools.checkpoints.git import CheckpointError
 
 Part: TypeAlias = Literal["files", "conversation", "both"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -7,12 +7,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.features.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
+from alipes.features.checkpoints.commands import Part, find_checkpoints, roll_back
+from alipes.features.checkpoints.git import CheckpointError
 from alipes.kernel.store.api import ApiSession
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.context import CommandContext
-from alipes.sessions.commands.rollback import Part, find_checkpoints, roll_back
-from alipes.tools.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
-from alipes.tools.checkpoints.git import CheckpointError
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
 

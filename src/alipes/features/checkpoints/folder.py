@@ -14,8 +14,8 @@ from alipes.config.protected_paths import (
     is_secret_in_project,
     is_secret_in_system,
 )
+from alipes.features.checkpoints.git import CheckpointError
 from alipes.runtime.sandbox.policy import is_inside
-from alipes.tools.checkpoints.git import CheckpointError
 from alipes.tools.common import Places
 
 MAX_FILES = 200_000

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 
 from alipes.config.settings import CheckpointsConfig
+from alipes.features.checkpoints.prune import KEEP_ORPHANS_S, list_stored_folders
+from alipes.features.checkpoints.store import CheckpointRecord
 from alipes.runtime.processes.process_tree import open_orphan_guard
-from alipes.tools.checkpoints.prune import KEEP_ORPHANS_S, list_stored_folders
-from alipes.tools.checkpoints.store import CheckpointRecord
 from tests.world.environment import ROOT
 
 pytestmark = pytest.mark.deadline(90)
@@ -181,7 +181,7 @@ async def test_the_same_content_is_stored_once(world):
 
 
 async def test_many_packs_are_joined(world, monkeypatch):
-    monkeypatch.setattr("alipes.tools.checkpoints.store.MAX_PACKS", 2)
+    monkeypatch.setattr("alipes.features.checkpoints.store.MAX_PACKS", 2)
     for number in range(4):
         await world.run_turn(lambda number=number: world.write("a.txt", f"{number}"))
     packs = list((world.store_folder() / "git" / "objects" / "pack").glob("*.pack"))

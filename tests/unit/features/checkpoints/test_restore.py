@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.tools.checkpoints.restore import open_folder_writer
+from alipes.features.checkpoints.restore import open_folder_writer
 
 pytestmark = pytest.mark.deadline(60)
 

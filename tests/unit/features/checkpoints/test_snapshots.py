@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from alipes.config.settings import CheckpointsConfig
+from alipes.features.checkpoints.git import CheckpointError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Origin
-from alipes.tools.checkpoints.git import CheckpointError
 
 pytestmark = pytest.mark.deadline(60)
 

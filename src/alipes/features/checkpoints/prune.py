@@ -13,9 +13,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.tools.checkpoints.folder import ProjectFolder
-from alipes.tools.checkpoints.git import CheckpointError
-from alipes.tools.checkpoints.store import BEFORE, FOLDER_FILE, CheckpointStore
+from alipes.features.checkpoints.folder import ProjectFolder
+from alipes.features.checkpoints.git import CheckpointError
+from alipes.features.checkpoints.store import BEFORE, FOLDER_FILE, CheckpointStore
 
 log = logging.getLogger(__name__)
 KEEP_ORPHANS_S = 7 * 86400.0

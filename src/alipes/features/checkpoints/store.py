@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from alipes.features.checkpoints.folder import FileRules, ProjectFolder, list_exclusions, parse_status, to_lines
+from alipes.features.checkpoints.git import CheckpointError, GitFailed, ShadowGit
 from alipes.runtime.sandbox.policy import short_hash
-from alipes.tools.checkpoints.folder import FileRules, ProjectFolder, list_exclusions, parse_status, to_lines
-from alipes.tools.checkpoints.git import CheckpointError, GitFailed, ShadowGit
 
 BEFORE, AFTER = "refs/checkpoints/", "refs/after/"
 """The state before a turn, and the state at its end."""

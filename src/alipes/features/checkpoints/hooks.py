@@ -10,6 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from alipes.agent.auxiliary import BackgroundTasks
+from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.git import CheckpointError
+from alipes.features.checkpoints.store import Checkpoint, CheckpointRecord
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
@@ -17,9 +20,6 @@ from alipes.kernel.ports import ToolOutput
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Envelope, Notice, Turn
 from alipes.plugins.registry import Contributions
-from alipes.tools.checkpoints.checkpoints import Checkpoints
-from alipes.tools.checkpoints.git import CheckpointError
-from alipes.tools.checkpoints.store import Checkpoint, CheckpointRecord
 
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 3.0
