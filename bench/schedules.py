@@ -10,10 +10,10 @@ from tests.world import echo_model
 from tests.world.serve_process import ServeProcess
 
 from alipes.config.loader import load_settings
-from alipes.kernel.schedules import Job
-from alipes.kernel.timetable import Timetable
+from alipes.features.schedules.job import Job
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.timetable import Timetable
 from alipes.runtime.json_text import to_json
-from alipes.sessions.schedules import Schedules
 from alipes.store.store import open_store
 from bench.measure import Row, bounded
 

@@ -15,6 +15,7 @@ from alipes.core.app import App
 from alipes.core.resources import hide_secrets, open_resources
 from alipes.core.tools import open_tools
 from alipes.features.checkpoints.hooks import TurnCheckpoints
+from alipes.features.schedules.editor import ScheduledTurns
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.messages import ToolCall
@@ -22,7 +23,6 @@ from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Turn
 from alipes.plugins.loader import PluginLoader, open_plugins
 from alipes.plugins.owner import CORE
-from alipes.sessions.schedule_tool import ScheduledTurns
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.tools.common import make_places
 

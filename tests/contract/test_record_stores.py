@@ -5,16 +5,16 @@ from datetime import UTC
 
 import pytest
 
+from alipes.features.schedules.job import FirePlan, Job
+from alipes.features.schedules.run import NewRun, RunBudget, Settlement
+from alipes.features.schedules.timetable import parse_timetable
 from alipes.kernel.errors import SessionError
 from alipes.kernel.memory import MemoryChange, MemoryOrigin
 from alipes.kernel.messages import Text, assistant, user
-from alipes.kernel.schedules import FirePlan, Job
 from alipes.kernel.store.approvals import StoredQuestion
 from alipes.kernel.store.memory import Proposal
-from alipes.kernel.store.schedules import NewRun, RunBudget, Settlement
 from alipes.kernel.store.search import SearchScope
 from alipes.kernel.store.usage import UsageDay
-from alipes.kernel.timetable import parse_timetable
 from alipes.kernel.turns import Address, CompactionState, Inbound, Said, Usage
 from alipes.kernel.usage import UsageRecord
 

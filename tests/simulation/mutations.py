@@ -10,6 +10,8 @@ import pytest
 from msgspec import structs
 
 from alipes.agent import loop, tool_calls
+from alipes.features.schedules.store.rows import RUN_COLUMNS, run_from_row
+from alipes.features.schedules.store.runs import SqlScheduleRuns
 from alipes.gateway import platform_runner
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.delivery import DeliveryAttempts, OutboxWorker
@@ -28,8 +30,6 @@ from alipes.store import turns
 from alipes.store.database.database import SqliteDatabase
 from alipes.store.inbox import SqlInbox
 from alipes.store.outbox import SqlOutbox
-from alipes.store.schedules.rows import RUN_COLUMNS, run_from_row
-from alipes.store.schedules.runs import SqlScheduleRuns
 from alipes.store.turns import SqlTurns
 from tests.simulation.plan import DEFAULT_PROFILE, PlanProfile
 

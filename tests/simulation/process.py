@@ -18,17 +18,19 @@ from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.versions import SkillStore
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import DelegationConfig, Settings
+from alipes.features.schedules.editor import ScheduledTurns
+from alipes.features.schedules.job import Job
+from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.features.schedules.timetable import Timetable
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
-from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
-from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
 from alipes.kernel.errors import ToolError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.kernel.schedules import Job
-from alipes.kernel.timetable import Timetable
 from alipes.kernel.turns import Address, Turn
 from alipes.platforms.registry import open_telegram
 from alipes.platforms.settings import TelegramSettings
@@ -42,8 +44,6 @@ from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
-from alipes.sessions.schedule_tool import ScheduledTurns
-from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.history import SqlCompactionStore

@@ -56,7 +56,7 @@ MISSING = {"2": "the page: not in the product", "14": "the page: not in the prod
 OTHER_SUITES = {
     "4": "tests/conformance/test_recovery.py",
     "5": "tests/conformance/test_stop.py",
-    "13": "tests/unit/kernel/test_cron.py, tests/unit/gateway/test_schedules.py, tests/simulation",
+    "13": "tests/unit/features/schedules/test_cron.py, tests/unit/features/schedules/test_scheduler.py, tests/simulation",
     "14": "tests/unit/agent/approval, tests/conformance/test_hostile.py, tests/e2e/test_api_keys.py",
     "15": "tests/unit/runtime/test_redaction.py, test_secrets.py",
     "spare": "tests/e2e/test_stale_clients.py, test_terminal_*.py, test_backup.py, tests/contract",

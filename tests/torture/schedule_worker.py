@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alipes.app import App, make_outbound_policy, open_app
-from alipes.cli.serve.scheduler import make_lone_scheduler
 from alipes.config.loader import load_settings
-from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
-from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
-from alipes.sessions.schedules import Schedules
+from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.serve import make_lone_scheduler
+from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
 
 
 async def work(home: Path, clock: Callable[[], float]) -> None:

@@ -19,9 +19,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from alipes.kernel.schedules import Job
-from alipes.kernel.timetable import Timetable, next_time
-from alipes.sessions.schedules import Schedules
+from alipes.features.schedules.job import Job
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.timetable import Timetable, next_time
 from tests.torture.test_13_schedules import a_service, is_settled, open_jobs, start_worker, wait_for
 from tests.torture.trials import LONG, seeds, trials
 

@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from alipes.config.loader import load_settings
-from alipes.kernel.cron import next_cron_time, parse_cron
-from alipes.kernel.schedules import Job, JobRun, plan_fire
-from alipes.kernel.timetable import Timetable, find_zone
+from alipes.features.schedules.cron import next_cron_time, parse_cron
+from alipes.features.schedules.job import Job, JobRun, plan_fire
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.store.jobs import SqlSchedules
+from alipes.features.schedules.timetable import Timetable, find_zone
 from alipes.kernel.turns import Stop
-from alipes.sessions.schedules import Schedules
-from alipes.store.schedules.jobs import SqlSchedules
 from alipes.store.store import open_store
 from alipes.testing.clock import Clock
 from tests.torture.trials import seeds, trials

@@ -19,7 +19,6 @@ from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.learning import LearningConfig
 from alipes.config.sections.memory import MemoryConfig
 from alipes.config.sections.page import PageConfig
-from alipes.config.sections.schedules import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.sections.web import WebConfig
 from alipes.config.tools import ToolsConfig
@@ -44,6 +43,7 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.turns import BusyMode, Effort

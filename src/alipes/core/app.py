@@ -47,7 +47,7 @@ from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
 if TYPE_CHECKING:
-    from alipes.sessions.schedules import Schedules
+    from alipes.features.schedules.schedules import Schedules
     from alipes.tools.mcp.servers import McpServers
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
@@ -159,7 +159,7 @@ class App:
     @cached_property
     def schedules(self) -> "Schedules":
         """Scheduled jobs; imported with the first use."""
-        from alipes.sessions.schedules import Schedules  # noqa: PLC0415
+        from alipes.features.schedules.schedules import Schedules  # noqa: PLC0415
 
         return Schedules(self.settings, self.store, sessions=self.sessions, skills=self.skills)
 

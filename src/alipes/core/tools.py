@@ -22,6 +22,8 @@ from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.config.mcp import McpServerConfig
 from alipes.core.resources import Resources, tool_environment
+from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
+from alipes.features.schedules.tool import CronjobTool
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import ToolCall
@@ -31,13 +33,11 @@ from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.sessions.permissions import TurnPermissions
-from alipes.sessions.schedule_tool import ScheduleApproval, ScheduleEditor
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, make_places
-from alipes.tools.cronjob import CronjobTool
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch

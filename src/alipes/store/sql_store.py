@@ -33,10 +33,10 @@ from alipes.store.turns import SqlTurns
 from alipes.store.usage import SqlSkillUses, SqlUsageLedger
 
 if TYPE_CHECKING:
+    from alipes.features.schedules.store.jobs import SqlSchedules
+    from alipes.features.schedules.store.runs import SqlScheduleRuns
     from alipes.store.queries.transcript import SqlTranscripts
     from alipes.store.queries.usage_report import SqlUsageReports
-    from alipes.store.schedules.jobs import SqlSchedules
-    from alipes.store.schedules.runs import SqlScheduleRuns
     from alipes.store.web.api_history import SqlApiHistory
     from alipes.store.web.api_keys import SqlApiKeys, SqlWebhooks
     from alipes.store.web.api_runs import SqlApiRuns, SqlResponses
@@ -93,13 +93,13 @@ class SqlStore:
 
     @cached_property
     def schedules(self) -> "SqlSchedules":
-        from alipes.store.schedules.jobs import SqlSchedules  # noqa: PLC0415
+        from alipes.features.schedules.store.jobs import SqlSchedules  # noqa: PLC0415
 
         return SqlSchedules(self.database, self.schedule_changes)
 
     @cached_property
     def schedule_runs(self) -> "SqlScheduleRuns":
-        from alipes.store.schedules.runs import SqlScheduleRuns  # noqa: PLC0415
+        from alipes.features.schedules.store.runs import SqlScheduleRuns  # noqa: PLC0415
 
         return SqlScheduleRuns(self.database, self.schedule_changes)
 

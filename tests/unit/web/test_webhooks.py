@@ -11,12 +11,12 @@ import httpx2
 import pytest
 
 from alipes.config.loader import load_settings
+from alipes.features.schedules.schedules import Schedules
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address
-from alipes.sessions.schedules import Schedules
 from alipes.store.web.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider

@@ -21,12 +21,12 @@ from alipes.cli.doctor import find_connection_error
 from alipes.cli.serve.admin import ServeControl
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
-from alipes.cli.serve.scheduler import make_scheduler
 from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE
 from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
+from alipes.features.schedules.serve import make_scheduler
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.formatting import format_count

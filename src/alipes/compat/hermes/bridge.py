@@ -16,12 +16,12 @@ from alipes.compat.hermes.loop_access import allow_threads, disallow_threads
 from alipes.compat.hermes.state import HookState, PlatformEntry, PluginEnvironment, ToolEntry
 from alipes.config.paths import has_own_environ
 from alipes.config.settings import Settings
+from alipes.features.schedules.schedules import Schedules
 from alipes.plugins.context import Context, Host
 from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
-from alipes.sessions.schedules import Schedules
 
 T = TypeVar("T")
 PACKAGE = "hermes_plugins"

@@ -18,12 +18,12 @@ from alipes.compat.hermes.modules import install
 from alipes.compat.hermes.modules.memory_provider import MemoryProvider
 from alipes.compat.hermes.shell_hooks import open_shell_hooks
 from alipes.config.settings import Settings
+from alipes.features.schedules.schedules import Schedules
 from alipes.kernel.errors import PluginError
 from alipes.plugins.context import Context, Host
 from alipes.plugins.discovery import DiscoveredPlugin, add_package, forget, run_module, source_spec
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
-from alipes.sessions.schedules import Schedules
 
 BUNDLED = "plugins"
 """Plugins that come with Hermes import their own modules as `plugins.<family>.<name>.<module>`."""

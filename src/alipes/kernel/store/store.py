@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from alipes.kernel.usage import CompactionStore, UsageLedger
 
 if TYPE_CHECKING:  # a command imports only what it uses
+    from alipes.features.schedules.run import ScheduleRunStore, ScheduleStore
     from alipes.kernel.store.api import ApiHistoryStore, ApiRunStore, ResponseStore, TranscriptStore
     from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
     from alipes.kernel.store.archive import Archive
@@ -29,7 +30,6 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.memory import MemoryStore, ProposalStore
     from alipes.kernel.store.outbox import DraftStore, OutboxStore
     from alipes.kernel.store.people import PeopleStore
-    from alipes.kernel.store.schedules import ScheduleRunStore, ScheduleStore
     from alipes.kernel.store.search import SearchIndexer
     from alipes.kernel.store.turns import BackgroundProcessStore, SubagentStore, TurnStore
     from alipes.kernel.store.usage import SkillUseStore, UsageReports

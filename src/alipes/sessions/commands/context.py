@@ -25,7 +25,7 @@ from alipes.sessions.user_shell import UserShell
 from alipes.tools.shell.background import BackgroundProcesses
 
 if TYPE_CHECKING:
-    from alipes.sessions.schedules import Schedules
+    from alipes.features.schedules.schedules import Schedules
 
 
 class Quit(Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.features.checkpoints import commands as rollback
+from alipes.features.schedules.commands import schedule
 from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
 from alipes.kernel.turns import Inbound
@@ -22,7 +23,6 @@ from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
 from alipes.sessions.commands.mcp import mcp
 from alipes.sessions.commands.memory import memory
-from alipes.sessions.commands.schedule import schedule
 from alipes.sessions.commands.skills import skills
 from alipes.sessions.commands.tools import tools
 

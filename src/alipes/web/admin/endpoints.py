@@ -1,5 +1,6 @@
 """All administration endpoints."""
 
+from alipes.features.schedules.endpoints import ScheduleEndpoints
 from alipes.web.admin.cluster import ClusterEndpoints
 from alipes.web.admin.log import LogEndpoints
 from alipes.web.admin.mcp import McpEndpoints
@@ -7,7 +8,6 @@ from alipes.web.admin.memory import MemoryEndpoints
 from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
 from alipes.web.admin.plugins import PluginEndpoints
-from alipes.web.admin.schedules import ScheduleEndpoints
 from alipes.web.admin.server import ServerEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints

@@ -10,11 +10,11 @@ from alipes.agent.learning.learning import Learning
 from alipes.agent.memory.service import MemoryService
 from alipes.agent.skills.skills import Skills
 from alipes.config.settings import Settings
+from alipes.features.schedules.schedules import Schedules
 from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
 from alipes.plugins.loader import Plugins
 from alipes.providers.registry import ModelChoice
 from alipes.runtime.redaction import SecretRegistry
-from alipes.sessions.schedules import Schedules
 from alipes.web.endpoint import ApiServices, HttpProblem
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from alipes.compat.hermes.hook_arguments import hermes_platform
 from alipes.compat.hermes.modules.current_app import NotAvailable, bridge
 from alipes.compat.hermes.modules.tool_registry import resolve_toolset
-from alipes.config.sections.schedules import find_local_zone
+from alipes.features.schedules.job import Job, JobRun, Schedule, zone_of
+from alipes.features.schedules.schedules import Schedules, describe_maker
+from alipes.features.schedules.settings import find_local_zone
+from alipes.features.schedules.store.jobs import peek_schedules
+from alipes.features.schedules.timetable import Timetable, find_zone, next_time, parse_timetable
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.schedules import Job, JobRun, Schedule, zone_of
-from alipes.kernel.timetable import Timetable, find_zone, next_time, parse_timetable
 from alipes.kernel.turns import SCHEDULED, Address
-from alipes.sessions.schedules import Schedules, describe_maker
-from alipes.store.schedules.jobs import peek_schedules
 
 T = TypeVar("T")
 _DURATION = r"(\d+)\s*(m|mins?|minutes?|h|hrs?|hours?|d|days?)"

@@ -5,10 +5,10 @@ from functools import partial
 from alipes.app import App, make_outbound_policy
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.config.platforms import MESSENGERS
+from alipes.features.schedules.events import MailTrigger
+from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.schedules.events import MailTrigger
-from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
-from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
 from alipes.kernel.outbox import Outbound
 from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher

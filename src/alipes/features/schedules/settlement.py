@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.config.paths import make_private
+from alipes.features.schedules.job import JobRun, is_silent, retry_time, zone_of
+from alipes.features.schedules.run import FinishedRun, NewRun, QueuedPost, ScheduleRunStore, Settlement
 from alipes.gateway.outbound.delivery import address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
-from alipes.kernel.schedules import JobRun, is_silent, retry_time, zone_of
 from alipes.kernel.store.people import PeopleStore
-from alipes.kernel.store.schedules import FinishedRun, NewRun, QueuedPost, ScheduleRunStore, Settlement
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions

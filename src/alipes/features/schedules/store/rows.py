@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import structs
 
-from alipes.kernel.schedules import Job, JobRun, Schedule
-from alipes.kernel.store.schedules import NewRun
+from alipes.features.schedules.job import Job, JobRun, Schedule
+from alipes.features.schedules.run import NewRun
 from alipes.kernel.turns import SCHEDULED
 from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
-from alipes.kernel.schedules import Schedule
-from alipes.kernel.store.schedules import NewRun, ScheduleStore
+from alipes.features.schedules.job import Schedule
+from alipes.features.schedules.run import NewRun, ScheduleStore
 from alipes.kernel.turns import Inbound
 from alipes.plugins.specs import Admission
 

@@ -5,9 +5,9 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from alipes.features.schedules.job import FirePlan, Job, JobRun, Schedule, ScheduleState
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState
 from alipes.kernel.store.cluster import ScheduleChangeFeed
 from alipes.kernel.turns import Inbound
 

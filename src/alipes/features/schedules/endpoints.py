@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.responses import Response
 
-from alipes.kernel.schedules import JobRun, OverlapPolicy, RunState, Schedule
-from alipes.kernel.timetable import TimetableKind
+from alipes.features.schedules.job import JobRun, OverlapPolicy, RunState, Schedule
+from alipes.features.schedules.schedules import ALL_TOOLS, MAX_DELAY_S, MAX_PROMPT_CHARS, MAX_RETRIES, ScheduleView
+from alipes.features.schedules.timetable import TimetableKind
 from alipes.kernel.turns import PermissionMode
-from alipes.sessions.schedules import ALL_TOOLS, MAX_DELAY_S, MAX_PROMPT_CHARS, MAX_RETRIES, ScheduleView
 from alipes.web.admin.services import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 

@@ -5,8 +5,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from alipes.features.schedules.timetable import (
+    find_zone,
+    format_moment,
+    next_time,
+    next_times,
+    parse_duration,
+    parse_timetable,
+)
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.timetable import find_zone, format_moment, next_time, next_times, parse_duration, parse_timetable
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 10, tzinfo=BERLIN).timestamp()  # a Wednesday

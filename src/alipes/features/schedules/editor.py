@@ -4,21 +4,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from alipes.features.schedules.job import BY_MODEL
+from alipes.features.schedules.timetable import parse_event
+from alipes.features.schedules.tool import CHANGES, CronjobTool, read_fields
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.schedules import BY_MODEL
 from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.store.store import Store
-from alipes.kernel.timetable import parse_event
 from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
-from alipes.tools.cronjob import CHANGES, CronjobTool, read_fields
 
 if TYPE_CHECKING:
-    from alipes.kernel.schedules import Schedule
-    from alipes.sessions.schedules import Schedules, ScheduleView
+    from alipes.features.schedules.job import Schedule
+    from alipes.features.schedules.schedules import Schedules, ScheduleView
 
 HARMLESS_TARGETS = frozenset(("origin", "home", "files", "none"))
 _OWNER_FIELDS = ("script", "mode")
@@ -84,7 +84,7 @@ class ScheduleEditor:
             raise ToolError(str(error)) from error
 
     async def _add(self, name: str, fields: Mapping[str, Json], turn: Turn) -> str:
-        from alipes.sessions.schedules import describe_maker  # noqa: PLC0415
+        from alipes.features.schedules.schedules import describe_maker  # noqa: PLC0415
 
         _require_owner(fields, turn)
         request = {"workdir": turn.inbound.workdir, **fields, **({"name": name} if name else {})}
@@ -94,7 +94,7 @@ class ScheduleEditor:
         return f"Added {view.describe()}"
 
     async def _change(self, action: str, name: str, fields: Mapping[str, Json], turn: Turn) -> str:
-        from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+        from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
 
         schedules = self._schedules()
         match action:
@@ -120,7 +120,7 @@ class ScheduleEditor:
         return "\n".join([*lines, *(f"Run: {describe_last(run, time.time())}" for run in runs)])
 
     async def _list(self, turn: Turn) -> str:
-        from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+        from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
 
         views = [each for each in await self._schedules().list() if _is_visible(each.schedule, turn)]
         lines = [_line(each, describe_last(each.last, time.time())) for each in views]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.cron import describe_cron, first_moment, next_cron_time, parse_cron
+from alipes.features.schedules.cron import describe_cron, first_moment, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
 TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "webhook", "manual"]

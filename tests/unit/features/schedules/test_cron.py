@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from alipes.kernel.cron import describe_cron, next_cron_time, parse_cron
+from alipes.features.schedules.cron import describe_cron, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
 CASES = json.loads((Path(__file__).parent / "cron_cases.json").read_text())

@@ -16,15 +16,15 @@ from msgspec import Struct, structs
 
 from alipes.agent.skills.skills import SkillMessage, Skills
 from alipes.config.loader import parse_amount
-from alipes.gateway.schedules.events import FileWatch
-from alipes.gateway.schedules.settlement import RunSettler
+from alipes.features.schedules.events import FileWatch
+from alipes.features.schedules.job import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
+from alipes.features.schedules.run import RunBudget
+from alipes.features.schedules.schedules import Schedules
+from alipes.features.schedules.settlement import RunSettler
+from alipes.features.schedules.timetable import format_moment
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.models import SCRIPT_MODEL
-from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
-from alipes.kernel.store.schedules import RunBudget
-from alipes.kernel.timetable import format_moment
 from alipes.kernel.turns import Inbound
-from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from alipes.kernel.formatting import format_columns, format_count
 from alipes.sessions.commands.context import CommandContext, CommandReply
 
 if TYPE_CHECKING:
-    from alipes.sessions.schedules import Schedules
+    from alipes.features.schedules.schedules import Schedules
 
 USAGE = "Usage: /schedule add WHEN [--skill NAME]: PROMPT, or show, pause, resume, run, stop, history or remove NAME"
 _SPLIT = r"(?s)(?P<when>.*?)(?::\s+|\s+\|\s+|\s+--\s+)(?P<prompt>\S.*)"
@@ -31,7 +31,7 @@ async def schedule(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _list(context: CommandContext, schedules: "Schedules") -> CommandReply:
-    from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+    from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
 
     views = await schedules.list()
     rows = [
@@ -63,7 +63,7 @@ async def _add(context: CommandContext, schedules: "Schedules", text: str) -> Co
 
 
 async def _act(context: CommandContext, schedules: "Schedules", action: str, name: str) -> str:
-    from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+    from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
 
     match action:
         case "pause":

@@ -11,16 +11,16 @@ from datetime import datetime
 import pytest
 from msgspec import structs
 
-from alipes.cli.serve.scheduler import make_lone_scheduler
+from alipes.features.schedules.events import MailTrigger, fingerprint, matches
+from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.features.schedules.schedules import HEARTBEAT, Schedules
+from alipes.features.schedules.serve import make_lone_scheduler
+from alipes.features.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.gateway.outbound.policy import OutboundPolicy
-from alipes.gateway.schedules.events import MailTrigger, fingerprint, matches
-from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
-from alipes.gateway.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.kernel.errors import ConfigError, Refused
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.sessions.schedules import HEARTBEAT, Schedules
 from alipes.store.quick_reads import store_files
 from alipes.store.web.api_keys import SqlWebhooks
 from alipes.testing.agent import open_agent

@@ -17,13 +17,13 @@ from alipes.console import help_text
 from alipes.console.common import confirm, print_json, print_list, run_in_store
 from alipes.console.options import Details, OptionParser
 from alipes.core.resources import make_skill_catalog
+from alipes.features.schedules.job import JobRun, zone_of
+from alipes.features.schedules.schedules import Schedules, ScheduleView, describe_last
+from alipes.features.schedules.timetable import format_moment
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
-from alipes.kernel.schedules import JobRun, zone_of
 from alipes.kernel.store.store import Store
-from alipes.kernel.timetable import format_moment
 from alipes.runtime.process_lock import find_holder
-from alipes.sessions.schedules import Schedules, ScheduleView, describe_last
 
 POLL_S = 1.0
 _OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode", "budget": "budget"}
@@ -269,7 +269,7 @@ async def _wait_for_change(store: Store) -> None:
 
 async def _run_here(settings: Settings, name: str) -> int:
     from alipes.app import open_app  # noqa: PLC0415
-    from alipes.cli.serve.scheduler import make_lone_scheduler  # noqa: PLC0415
+    from alipes.features.schedules.serve import make_lone_scheduler  # noqa: PLC0415
 
     async with open_app(settings, workdir=os.devnull) as app:
         schedules = app.schedules

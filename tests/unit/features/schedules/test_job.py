@@ -5,8 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from alipes.kernel.errors import ConfigError
-from alipes.kernel.schedules import (
+from alipes.features.schedules.job import (
     Job,
     JobRun,
     Schedule,
@@ -19,7 +18,8 @@ from alipes.kernel.schedules import (
     wake_time,
     zone_of,
 )
-from alipes.kernel.timetable import Timetable, parse_timetable
+from alipes.features.schedules.timetable import Timetable, parse_timetable
+from alipes.kernel.errors import ConfigError
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DUE = datetime(2026, 11, 18, 9, tzinfo=BERLIN).timestamp()

@@ -17,7 +17,7 @@ _ZONE_IN_PATH = r"/zoneinfo/(?:posix/|right/)?(.+)\Z"
 def _zone(value: object) -> str:
     text = value.strip() if isinstance(value, str) else "?"
     if text:
-        from alipes.kernel.timetable import find_zone  # noqa: PLC0415
+        from alipes.features.schedules.timetable import find_zone  # noqa: PLC0415
 
         try:
             find_zone(text)
@@ -29,7 +29,7 @@ def _zone(value: object) -> str:
 def _interval(value: object) -> str:
     text = value.strip() if isinstance(value, str) else "?"
     if text:
-        from alipes.kernel.timetable import MIN_INTERVAL_S, parse_duration  # noqa: PLC0415
+        from alipes.features.schedules.timetable import MIN_INTERVAL_S, parse_duration  # noqa: PLC0415
 
         if (parse_duration(text) or 0.0) < MIN_INTERVAL_S:
             raise InvalidValue(f'must be a duration such as "30m" or "2h", of {MIN_INTERVAL_S:.0f} seconds or more')
@@ -39,7 +39,7 @@ def _interval(value: object) -> str:
 def _quiet_hours(value: object) -> str:
     text = value.strip() if isinstance(value, str) else "?"
     if text:
-        from alipes.kernel.schedules import parse_quiet_hours  # noqa: PLC0415
+        from alipes.features.schedules.job import parse_quiet_hours  # noqa: PLC0415
 
         try:
             parse_quiet_hours(text)
@@ -77,7 +77,7 @@ class HeartbeatConfig(Struct, frozen=True):
 
 def find_local_zone(variables: Mapping[str, str] | None = None) -> str:
     """The name of this machine's time zone; UTC if it cannot be found."""
-    from alipes.kernel.timetable import find_zone  # noqa: PLC0415
+    from alipes.features.schedules.timetable import find_zone  # noqa: PLC0415
 
     names = [(os.environ if variables is None else variables).get("TZ", "").lstrip(":")]
     found = re.search(_ZONE_IN_PATH, os.path.realpath("/etc/localtime"))

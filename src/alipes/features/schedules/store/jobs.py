@@ -5,14 +5,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
-from alipes.kernel.store.cluster import ScheduleChangeFeed
-from alipes.kernel.store.schedules import NewRun
-from alipes.store.database.connection import Connection, Database
-from alipes.store.database.files import DATABASE_FILE
-from alipes.store.database.rows import SqlRows, clean_text, to_json
-from alipes.store.quick_reads import peek_rows
-from alipes.store.schedules.rows import (
+from alipes.features.schedules.job import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
+from alipes.features.schedules.run import NewRun
+from alipes.features.schedules.store.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
@@ -22,6 +17,11 @@ from alipes.store.schedules.rows import (
     run_from_row,
     schedule_from_row,
 )
+from alipes.kernel.store.cluster import ScheduleChangeFeed
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.files import DATABASE_FILE
+from alipes.store.database.rows import SqlRows, clean_text, to_json
+from alipes.store.quick_reads import peek_rows
 
 
 class SqlSchedules(SqlRows):

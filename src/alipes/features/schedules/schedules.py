@@ -14,11 +14,8 @@ from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.skills import Skills, pick_skill
 from alipes.config.loader import parse_amount
 from alipes.config.platforms import MESSENGERS
-from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.schedules import (
+from alipes.features.schedules.job import (
     MANUAL,
     Job,
     JobRun,
@@ -29,10 +26,9 @@ from alipes.kernel.schedules import (
     parse_quiet_hours,
     zone_of,
 )
-from alipes.kernel.store.people import PeopleStore
-from alipes.kernel.store.schedules import NewRun, ScheduleStore
-from alipes.kernel.store.store import Store
-from alipes.kernel.timetable import (
+from alipes.features.schedules.run import NewRun, ScheduleStore
+from alipes.features.schedules.settings import find_local_zone
+from alipes.features.schedules.timetable import (
     Timetable,
     describe_timetable,
     find_zone,
@@ -42,6 +38,10 @@ from alipes.kernel.timetable import (
     parse_duration,
     parse_timetable,
 )
+from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
+from alipes.kernel.store.people import PeopleStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
 

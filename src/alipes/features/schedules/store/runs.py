@@ -3,15 +3,9 @@
 import time
 from collections.abc import Callable
 
-from alipes.kernel.errors import ConfigError
-from alipes.kernel.messages import Message
-from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
-from alipes.kernel.store.cluster import ScheduleChangeFeed
-from alipes.kernel.store.schedules import FinishedRun, NewRun, PrepareRun, QueuedPost, RunBudget, RunBudgets, Settlement
-from alipes.store import history, outbox
-from alipes.store.database.connection import Connection, Database
-from alipes.store.database.rows import SqlRows, clean_text
-from alipes.store.schedules.rows import (
+from alipes.features.schedules.job import MAX_WAITING, JobRun, start_time
+from alipes.features.schedules.run import FinishedRun, NewRun, PrepareRun, QueuedPost, RunBudget, RunBudgets, Settlement
+from alipes.features.schedules.store.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
@@ -20,6 +14,12 @@ from alipes.store.schedules.rows import (
     run_from_row,
     schedule_from_row,
 )
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Message
+from alipes.kernel.store.cluster import ScheduleChangeFeed
+from alipes.store import history, outbox
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.rows import SqlRows, clean_text
 from alipes.store.turns import TurnRow, admit_turn, make_turn_row
 
 MAX_EXAMINED = 1000
