@@ -7,8 +7,8 @@ import time
 import httpx2
 import pytest
 
+from alipes.features.webhooks.serve import sign_delivery
 from alipes.kernel.models import Secret
-from alipes.web.webhooks import sign_delivery
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, ServeProcess, open_serve, write_settings
 from tests.world.environment import LIMIT_S

@@ -27,6 +27,7 @@ from alipes.config.paths import DEFAULT_PROFILE
 from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
 from alipes.features.schedules.serve import make_scheduler
+from alipes.features.webhooks.serve import WebhookRoutes, list_toolless
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.formatting import format_count
@@ -56,7 +57,6 @@ from alipes.web.page.static import PageFiles
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
-from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
 WEB = "web"

@@ -12,18 +12,7 @@ import pytest
 
 from alipes.config.loader import load_settings
 from alipes.features.schedules.schedules import Schedules
-from alipes.gateway.outbound.policy import OutboundPolicy
-from alipes.kernel.errors import ConfigError, MessageRejected
-from alipes.kernel.models import Secret
-from alipes.kernel.store.web import Webhook
-from alipes.kernel.turns import Address
-from alipes.store.web.api_keys import SqlWebhooks
-from alipes.testing.clock import Clock
-from alipes.testing.scripted_provider import ScriptedProvider
-from alipes.web.auth import Authenticator
-from alipes.web.endpoint import HttpProblem, ServerState
-from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
-from alipes.web.webhooks import (
+from alipes.features.webhooks.serve import (
     MAX_BODY_CHARS,
     MAX_CLOCK_SKEW_S,
     WEBHOOK_LIMITS,
@@ -35,6 +24,17 @@ from alipes.web.webhooks import (
     sign_delivery,
     verify_delivery,
 )
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.models import Secret
+from alipes.kernel.store.web import Webhook
+from alipes.kernel.turns import Address
+from alipes.store.web.api_keys import SqlWebhooks
+from alipes.testing.clock import Clock
+from alipes.testing.scripted_provider import ScriptedProvider
+from alipes.web.auth import Authenticator
+from alipes.web.endpoint import HttpProblem, ServerState
+from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
 from tests.unit.web.test_web import Parts
 from tests.world.session_harness import open_sessions
 

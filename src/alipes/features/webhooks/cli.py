@@ -12,13 +12,13 @@ from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import check_label, print_list, run_in_store
 from alipes.console.options import Details, OptionParser
+from alipes.features.webhooks.serve import is_secret, list_toolless, make_secret, send_test_delivery
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.kernel.store.store import Store
 from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
 from alipes.store.home_store import open_home_store
-from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
