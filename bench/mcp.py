@@ -12,8 +12,8 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 from tests.world.mcp_harness import FakeContext, events, is_alive, make_turn, open_host, open_servers, world_server
 
-from alipes.config.mcp import McpServerConfig
-from alipes.tools.mcp.connection import open_connection
+from alipes.features.mcp.client.connection import open_connection
+from alipes.features.mcp.settings import McpServerConfig
 from bench.measure import Row
 
 CALLS = 300

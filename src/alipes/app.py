@@ -9,12 +9,12 @@ from importlib import import_module
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.auxiliary import ConversationTitles
 from alipes.agent.model_call import RetryPolicy
-from alipes.config.mcp_files import add_project_servers
 from alipes.config.settings import Settings
 from alipes.core.app import App
 from alipes.core.resources import hide_secrets, open_resources
 from alipes.core.tools import open_tools
 from alipes.features.checkpoints.hooks import TurnCheckpoints
+from alipes.features.mcp.files import add_project_servers
 from alipes.features.schedules.editor import ScheduledTurns
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision

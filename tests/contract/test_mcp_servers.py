@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
-from alipes.config.mcp import McpServerConfig
+from alipes.features.mcp.client.connection import open_connection
+from alipes.features.mcp.client.host import ElicitationAnswer, SamplingReply
+from alipes.features.mcp.settings import McpServerConfig
 from alipes.runtime.processes.child import open_child
-from alipes.tools.mcp.connection import open_connection
-from alipes.tools.mcp.host import ElicitationAnswer, SamplingReply
 from tests.world.mcp_harness import FakeContext, make_turn, node_server, open_host, open_servers, time_server
 from tests.world.wait import until
 

@@ -24,7 +24,7 @@ from acp.schema import (
     TextResourceContents,
 )
 
-from alipes.tools.mcp.conversation_servers import name_server
+from alipes.features.mcp.client.conversation_servers import name_server
 from tests.e2e.program import ROOT, Home, wait_finished
 from tests.e2e.test_caller import ALIPES, run_as_agent
 from tests.world.editor_client import EditorClient, Thread, open_editor

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from alipes.config.mcp import McpServerConfig
+from alipes.features.mcp.client.connection import import_sdk, open_connection
+from alipes.features.mcp.client.definitions import McpError
+from alipes.features.mcp.settings import McpServerConfig
 from alipes.kernel.errors import ToolError
-from alipes.tools.mcp.connection import import_sdk, open_connection
-from alipes.tools.mcp.definitions import McpError
 from tests.torture.test_children import find_running, unique_name
 from tests.torture.trials import trials
 from tests.world.environment import LIMIT_S

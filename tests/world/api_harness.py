@@ -16,6 +16,8 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.settings import SpendConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.checkpoints.endpoints import CheckpointEndpoints
+from alipes.features.mcp.server.http import McpEndpoint
+from alipes.features.mcp.server.tools import ConversationTools
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import ModelFacts
@@ -30,8 +32,6 @@ from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.files import UPLOADS, ApiFiles
-from alipes.web.mcp.http import McpEndpoint
-from alipes.web.mcp.tools import ConversationTools
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, conversation_endpoints, open_server, server_url

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from alipes.config.mcp import McpConfig, McpServerConfig
+from alipes.features.mcp.client.host import McpHost
+from alipes.features.mcp.client.server import McpServer
+from alipes.features.mcp.client.servers import McpServers
+from alipes.features.mcp.settings import McpConfig, McpServerConfig
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
-from alipes.tools.mcp.host import McpHost
-from alipes.tools.mcp.server import McpServer
-from alipes.tools.mcp.servers import McpServers
 from alipes.tools.shell.output import SpillFolder
 from tests.world.environment import ROOT, SERVICES, require, skip
 

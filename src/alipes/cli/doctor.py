@@ -24,7 +24,6 @@ from alipes.cli.serve.signals import LOCK_NAME
 from alipes.cli.server_checks import check_server
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
-from alipes.config.mcp_files import load_project
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
 from alipes.console import common, render
@@ -33,6 +32,8 @@ from alipes.console.options import parse_doctor
 from alipes.core.resources import make_chat_files, make_skill_catalog
 from alipes.features.checkpoints.git import find_git
 from alipes.features.checkpoints.prune import list_stored_folders
+from alipes.features.mcp.client.catalog import ToolCatalog
+from alipes.features.mcp.files import load_project
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
@@ -53,7 +54,6 @@ from alipes.store.peers import open_processes
 from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.documents.documents import EXTRA, missing_libraries
-from alipes.tools.mcp.catalog import ToolCatalog
 from alipes.tools.web.search_services import NAMES, choose_service
 
 MIN_PYTHON = (3, 11)

@@ -12,7 +12,6 @@ from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, t
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
-from alipes.config.mcp import McpConfig, McpServerConfig, find_server_problem
 from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
@@ -37,6 +36,7 @@ from alipes.config.settings import (
 from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
+from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server_problem
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from alipes.config.keys import KeysConfig
-from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.sections.browser import BrowserConfig
@@ -43,6 +42,7 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.features.mcp.settings import McpConfig
 from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret

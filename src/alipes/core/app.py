@@ -47,12 +47,12 @@ from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
 if TYPE_CHECKING:
+    from alipes.features.mcp.client.servers import McpServers
     from alipes.features.schedules.schedules import Schedules
-    from alipes.tools.mcp.servers import McpServers
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
-MCP = "alipes.agent.mcp"
+MCP = "alipes.features.mcp.requests"
 """Imported only if an MCP server is configured."""
 
 

@@ -20,8 +20,8 @@ from alipes.agent.builtin_tools import Clarification, PluginOutputRewriter, Visi
 from alipes.agent.search.session_search import SessionSearch
 from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
-from alipes.config.mcp import McpServerConfig
 from alipes.core.resources import Resources, tool_environment
+from alipes.features.mcp.settings import McpServerConfig
 from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
 from alipes.features.schedules.tool import CronjobTool
 from alipes.kernel.conversations import ApprovalDecision
@@ -56,8 +56,8 @@ from alipes.tools.web.web_extract import WebExtract
 from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
+    from alipes.features.mcp.client.servers import McpServers
     from alipes.tools.browser.sessions import BrowserSessions
-    from alipes.tools.mcp.servers import McpServers
 from alipes.core.app import MCP, App
 
 
@@ -150,8 +150,8 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
 
 def _make_mcp_auth(app: App, name: str, config: McpServerConfig) -> object:
     """Called for a server that is connected over HTTP, so the SDK is imported already."""
-    store = import_module("alipes.tools.mcp.token_store").make_store(app.settings, app.secrets.add)
-    return import_module("alipes.tools.mcp.oauth").make_auth(name, config, store, clients=app.scope)
+    store = import_module("alipes.features.mcp.client.token_store").make_store(app.settings, app.secrets.add)
+    return import_module("alipes.features.mcp.client.oauth").make_auth(name, config, store, clients=app.scope)
 
 
 def _assess_mcp_call(app: App, call: ToolCall) -> Risk | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from alipes.app import App
 from alipes.config.display import is_secret_name, looks_secret
-from alipes.config.mcp import McpServerConfig
+from alipes.features.mcp.settings import McpServerConfig
 
 SOURCE = "the editor"
 
@@ -16,7 +16,9 @@ async def use_editor_servers(app: App, conversation: str, given: list[Any]) -> t
     assert app.mcp is not None  # see `serve_editor`
     found = [(str(each.name), _to_config(each)) for each in given]
     app.secrets.add(*(secret for _, config in found for secret in _secrets(config)))
-    names: tuple[str, ...] = await import_module("alipes.agent.mcp").offer_only_in(app.mcp, conversation, found)
+    names: tuple[str, ...] = await import_module("alipes.features.mcp.requests").offer_only_in(
+        app.mcp, conversation, found
+    )
     return names
 
 

@@ -26,6 +26,8 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE
 from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
+from alipes.features.mcp.server.http import McpEndpoint
+from alipes.features.mcp.server.tools import ConversationTools
 from alipes.features.schedules.serve import make_scheduler
 from alipes.features.webhooks.serve import WebhookRoutes, list_toolless
 from alipes.gateway.outbound.delivery import address_message
@@ -48,8 +50,6 @@ from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState, endpoints_of
 from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
-from alipes.web.mcp.http import McpEndpoint
-from alipes.web.mcp.tools import ConversationTools
 from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.page.browsers import BrowserEndpoints, BrowserLogins
 from alipes.web.page.location import PageLocator

@@ -18,7 +18,7 @@ from alipes.runtime.redaction import SecretRegistry
 from alipes.web.endpoint import ApiServices, HttpProblem
 
 if TYPE_CHECKING:
-    from alipes.tools.mcp.servers import McpServers
+    from alipes.features.mcp.client.servers import McpServers
 
 CheckStatus: TypeAlias = Literal["ok", "warn", "error"]
 

@@ -1,0 +1,189 @@
+"""`alipes mcp test`, `login` and `logout`: the actions that connect to a server."""
+
+import asyncio
+import os
+import sys
+import time
+import webbrowser
+from collections.abc import Coroutine
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from alipes.app import open_for_checks
+from alipes.config.settings import Settings
+from alipes.console.common import confirm, print_json
+from alipes.console.render import sanitize
+from alipes.console.stdio import is_terminal
+from alipes.features.mcp.client.connection import open_connection
+from alipes.features.mcp.client.definitions import PromptInfo, ResourceInfo, ServerInfo, only_tools
+from alipes.features.mcp.client.token_store import TokenStore, make_store
+from alipes.features.mcp.files import add_project_servers, find_server
+from alipes.features.mcp.settings import McpServerConfig
+from alipes.kernel.conversations import ApprovalDecision
+from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.formatting import format_count
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.log_file import log_secrets
+
+T = TypeVar("T")
+SHOWN = 20
+"""Resources and prompts that are shown."""
+
+
+class ReportedTool(Struct, frozen=True):
+    name: str
+    effect: str
+    description: str
+
+
+class ServerReport(Struct, frozen=True):
+    name: str
+    seconds: float
+    """Until the server was connected and everything was listed."""
+    server: ServerInfo
+    tools: tuple[ReportedTool, ...]
+    resources: tuple[ResourceInfo, ...]
+    prompts: tuple[PromptInfo, ...]
+
+
+def run_test(settings: Settings, name: str, *, json: bool, trusted: bool) -> int:
+    try:
+        report = asyncio.run(_test(settings, name, trusted=trusted))
+    except ToolError as error:
+        sys.stderr.write(f"{sanitize(str(error))}\n")
+        log = settings.paths.logs / "mcp" / f"{name}.log"
+        if log.exists():
+            sys.stderr.write(f"`alipes mcp logs {name}` shows what it logged.\n")
+        return 1
+    if json:
+        print_json(report)
+    else:
+        _print_report(report)
+    return 0
+
+
+async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport:
+    async with open_for_checks(settings, _ask_person) as app:
+        config = find_server(app.settings, name)
+        assert app.mcp is not None
+        began = time.monotonic()
+        turn = _make_turn(trusted=trusted)
+        async with open_connection(name, config, app.mcp.host, workdir=os.getcwd(), turn=turn) as connection:
+            seconds = round(time.monotonic() - began, 3)
+            with suppress(OSError):  # conversations list the tools themselves then
+                app.mcp.catalog.record(name, config, only_tools(connection.offer, config.tools), connection.info)
+            offered = (each for each in connection.tools if not config.tools or each.name in config.tools)
+            tools = (
+                ReportedTool(each.name, "read" if each.read_only else "write", each.description) for each in offered
+            )
+            return ServerReport(name, seconds, connection.info, tuple(tools), connection.resources, connection.prompts)
+
+
+def _make_turn(*, trusted: bool) -> Turn:
+    """The person at the terminal is asked about connections of the server."""
+    address = Address("terminal", "mcp-test")
+    return Turn("", "", Inbound("", address, "terminal", "", workdir=os.getcwd(), trusted=trusted))
+
+
+async def _ask_person(call: ToolCall, reason: str, _turn: Turn) -> ApprovalDecision:
+    if not is_terminal(sys.stdin):
+        return None
+    host = call.args.get("host") or call.args.get("group")
+    agreed = await asyncio.to_thread(confirm, f"The server {sanitize(reason)} ({host}). Allow it?", "allow it")
+    return "once" if agreed else "no"
+
+
+def _print_report(report: ServerReport) -> None:
+    server = report.server
+    version = f" {server.version}" if server.version else ""
+    name = sanitize(f"{server.name}{version}") or report.name
+    print(f"{report.name} works: {name}, MCP {server.protocol} over {server.transport}, {report.seconds:.2f} s")
+    print(f"\n{format_count(len(report.tools), 'tool')}")
+    for tool in report.tools:
+        print(f"  {tool.name} ({tool.effect}): {_first_line(tool.description)}")
+    for noun, listed in (
+        ("resource", [(each.uri, each.name or each.description) for each in report.resources]),
+        ("prompt", [(each.name, each.description) for each in report.prompts]),
+    ):
+        if listed:
+            print(f"\n{format_count(len(listed), noun)}")
+        for key, about in listed[:SHOWN]:
+            print(f"  {sanitize(key)}: {_first_line(about)}".rstrip(": "))
+        if len(listed) > SHOWN:
+            print(f"  and {len(listed) - SHOWN} more")
+
+
+def _first_line(text: str) -> str:
+    line = sanitize(text.strip().split("\n")[0])
+    return line if len(line) <= 100 else f"{line[:99].rstrip()}…"
+
+
+def _find_http_server(settings: Settings, name: str) -> McpServerConfig:
+    config = find_server(add_project_servers(settings, os.getcwd()), name)
+    if not config.url:
+        raise ConfigError(f"{name} is a program that is started here: only servers with a URL have a login.")
+    if any(header.lower() == "authorization" for header in config.headers):
+        raise ConfigError(f"{name} has a key in its headers, which is used instead of a login.")
+    return config
+
+
+def _import_oauth() -> Any:
+    """It needs the SDK. Raises ConfigError."""
+    try:
+        return import_module("alipes.features.mcp.client.oauth")
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f'MCP needs another package ({missing}): pip install "alipes[mcp]"') from missing
+
+
+def _run_oauth(work: Coroutine[Any, Any, T]) -> T | None:
+    """Its result; None if it failed, which is printed."""
+    try:
+        return asyncio.run(work)
+    except ToolError as error:
+        sys.stderr.write(f"{sanitize(str(error))}\n")
+        return None
+
+
+def run_login(settings: Settings, name: str, *, browser: bool) -> int:
+    config = _find_http_server(settings, name)
+    store = make_store(settings, log_secrets().add)
+
+    async def show(url: str) -> None:
+        sys.stderr.write(f"Open this address in a browser on this machine to log in at {name}:\n{sanitize(url)}\n")
+        sys.stderr.flush()
+        if browser and is_terminal(sys.stdout):
+            await asyncio.to_thread(webbrowser.open, url)
+
+    async def log_in() -> bool:
+        async with ClientScope(settings.proxies, trust=settings.ca_file or None) as clients:
+            oauth = _import_oauth()
+            return bool(await oauth.log_in(name, config, store, clients=clients, show=show))
+
+    done = _run_oauth(log_in())
+    if done is None:
+        return 1
+    where = "the keyring" if settings.secret_store == "keyring" else str(settings.paths.env)
+    print(f"Logged in at {name}. The login is kept in {where}." if done else f"{name} needs no login.")
+    return 0
+
+
+def run_logout(settings: Settings, name: str) -> int:
+    config = _find_http_server(settings, name)
+    store: TokenStore = make_store(settings, log_secrets().add)
+
+    async def log_out() -> str:
+        async with ClientScope(settings.proxies, trust=settings.ca_file or None) as clients:
+            oauth = _import_oauth()
+            return str(await oauth.log_out(name, config, store, clients=clients))
+
+    done = _run_oauth(log_out())
+    if done is None:
+        return 1
+    says = {"revoked": f"Logged out at {name}.", "removed": f"The login at {name} is removed from this machine."}
+    print(says.get(done, f"There was no login at {name}."))
+    return 0
