@@ -5,11 +5,11 @@ from datetime import UTC
 
 import pytest
 
+from alipes.features.memory.change import MemoryChange, MemoryOrigin
 from alipes.features.schedules.job import FirePlan, Job
 from alipes.features.schedules.run import NewRun, RunBudget, Settlement
 from alipes.features.schedules.timetable import parse_timetable
 from alipes.kernel.errors import SessionError
-from alipes.kernel.memory import MemoryChange, MemoryOrigin
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.store.approvals import StoredQuestion
 from alipes.kernel.store.memory import Proposal

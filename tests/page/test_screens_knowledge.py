@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from alipes.agent.learning.review import SkillProposal
 from alipes.agent.skills.versions import SkillFile, hash_files
-from alipes.kernel.memory import OWNER, MemoryEdit
+from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.kernel.store.memory import Proposal
 from alipes.store.database.database import open_database
 from alipes.store.memory.proposals import SqlProposals

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.agent.memory.files import FILE_NAMES, MemoryFiles
 from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
@@ -34,10 +33,11 @@ from alipes.features.checkpoints.git import find_git
 from alipes.features.checkpoints.prune import list_stored_folders
 from alipes.features.mcp.client.catalog import ToolCatalog
 from alipes.features.mcp.files import load_project
+from alipes.features.memory.change import OWNER
+from alipes.features.memory.files import FILE_NAMES, MemoryFiles
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
-from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.store.archive import Archive

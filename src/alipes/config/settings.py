@@ -16,7 +16,6 @@ from alipes.config.sections.browser import BrowserConfig
 from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
 from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.learning import LearningConfig
-from alipes.config.sections.memory import MemoryConfig
 from alipes.config.sections.page import PageConfig
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.sections.web import WebConfig
@@ -43,6 +42,7 @@ from alipes.config.value_types import (
     whole,
 )
 from alipes.features.mcp.settings import McpConfig
+from alipes.features.memory.settings import MemoryConfig
 from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret

@@ -25,6 +25,7 @@ from alipes.agent.skills.tools import SkillView
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.core.resources import Resources, tool_environment
+from alipes.features.memory.people import make_memory_service
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks
@@ -35,7 +36,6 @@ from alipes.providers.registry import ModelChoice, choose_model
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.templates import TemplateFolders
-from alipes.sessions.memory import make_memory_service
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.questions import PlanQuestion
 from alipes.sessions.services import SessionDefaults

@@ -22,6 +22,7 @@ from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.core.resources import Resources, tool_environment
 from alipes.features.mcp.settings import McpServerConfig
+from alipes.features.memory.tool import MemoryTool
 from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
 from alipes.features.schedules.tool import CronjobTool
 from alipes.kernel.conversations import ApprovalDecision
@@ -44,7 +45,6 @@ from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
-from alipes.tools.memory import MemoryTool
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.output import SpillFolder

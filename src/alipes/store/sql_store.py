@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from alipes.features.memory.store import SqlMemory
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import (
     ClusterView,
@@ -22,7 +23,6 @@ from alipes.store.database.connection import Database
 from alipes.store.health import SqlHealth
 from alipes.store.history import SqlCompactionStore
 from alipes.store.inbox import SqlInbox
-from alipes.store.memory.memory import SqlMemory
 from alipes.store.memory.proposals import SqlProposals
 from alipes.store.outbox import SqlDrafts, SqlOutbox
 from alipes.store.people import SqlPeople

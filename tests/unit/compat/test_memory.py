@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.agent.memory.recall import MemoryRecall
-from alipes.config.sections.memory import MemoryConfig
+from alipes.features.memory.recall import MemoryRecall
+from alipes.features.memory.settings import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Origin

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.approval.approval import assess_call
-from alipes.agent.memory.files import MemoryFiles
 from alipes.agent.skills.catalog import SkillCatalog
 from alipes.agent.skills.skill import SKILL_FILE
 from alipes.agent.skills.versions import SkillChange, SkillFile, SkillStore
@@ -19,6 +18,7 @@ from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import SandboxConfig, Settings
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.checkpoints.store import CheckpointRecord
+from alipes.features.memory.files import MemoryFiles
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.runtime.sandbox.backend import CommandScope

@@ -24,15 +24,15 @@ from alipes.agent.learning.review import (
     make_skill_text,
     parse_reply,
 )
-from alipes.agent.memory.memory import describe_change
-from alipes.agent.memory.secrets import contains_secret
-from alipes.agent.memory.service import MemoryService, decode_edit
 from alipes.agent.skills.skill import SKILL_FILE, find_name_problem
 from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
 from alipes.config.sections.learning import LearningConfig
+from alipes.features.memory.change import OWNER, MemoryOrigin, memory_scope
+from alipes.features.memory.memory import describe_change
+from alipes.features.memory.secrets import contains_secret
+from alipes.features.memory.service import MemoryService, decode_edit
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.memory import OWNER, MemoryOrigin, memory_scope
 from alipes.kernel.messages import Message, user
 from alipes.kernel.store.memory import Proposal
 from alipes.kernel.turns import Turn

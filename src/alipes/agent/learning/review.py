@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.agent.tool_calls import shorten
-from alipes.kernel.memory import MemoryEdit
+from alipes.features.memory.change import MemoryEdit
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks

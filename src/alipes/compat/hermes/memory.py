@@ -1,4 +1,4 @@
-"""Connects the memory provider of a Hermes plugin to the port for memory plugins; see agent/memory/recall.py."""
+"""Connects the memory provider of a Hermes plugin to the port for memory plugins; see features/memory/recall.py."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from alipes.compat.hermes.hook_arguments import model_of, platform_of
 from alipes.compat.hermes.hooks import DECISION_TIMEOUT_S
 from alipes.compat.hermes.openai_format import messages_to_wire
 from alipes.compat.hermes.state import RecentMap, ToolEntry
+from alipes.features.memory.change import OWNER, memory_scope
 from alipes.kernel.errors import ToolError
-from alipes.kernel.memory import OWNER, memory_scope
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Turn
 from alipes.plugins.context import Context

@@ -4,7 +4,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.memory import MemoryChange, MemoryTarget
+from alipes.features.memory.change import MemoryChange, MemoryTarget
 
 
 class MemoryStore(Protocol):

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.learning.learning import Learning
-from alipes.agent.memory.service import MemoryService
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.memory.service import MemoryService
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Effort, Inbound
 from alipes.plugins.dispatch import Hooks

@@ -4,10 +4,10 @@
 """
 
 from alipes.agent.learning.learning import Learning, decode_skill
+from alipes.features.memory.change import OWNER, memory_scope
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
-from alipes.kernel.memory import OWNER, memory_scope
 from alipes.kernel.store.memory import Proposal
 from alipes.sessions.commands.context import CommandContext, CommandReply
 

@@ -1,10 +1,10 @@
 """All administration endpoints."""
 
 from alipes.features.mcp.endpoints import McpEndpoints
+from alipes.features.memory.endpoints import MemoryEndpoints
 from alipes.features.schedules.endpoints import ScheduleEndpoints
 from alipes.web.admin.cluster import ClusterEndpoints
 from alipes.web.admin.log import LogEndpoints
-from alipes.web.admin.memory import MemoryEndpoints
 from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
 from alipes.web.admin.plugins import PluginEndpoints

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.kernel.memory import OWNER, MemoryEdit, MemoryOrigin
+from alipes.features.memory.change import OWNER, MemoryEdit, MemoryOrigin
 from tests.world.admin_harness import open_admin
 
 ANN = "people/telegram/7"

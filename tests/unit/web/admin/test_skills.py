@@ -5,7 +5,7 @@ import pytest
 
 from alipes.agent.learning.review import SkillProposal
 from alipes.agent.skills.versions import SkillChange, SkillFile
-from alipes.kernel.memory import OWNER, MemoryEdit
+from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.kernel.store.memory import Proposal
 from tests.world.admin_harness import open_admin
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.provider_calls import call_provider, find_providers
-from alipes.config.sections.memory import MemoryConfig
+from alipes.features.memory.change import MemoryChange, MemoryEdit, memory_scope
+from alipes.features.memory.settings import MemoryConfig
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.memory import MemoryChange, MemoryEdit, memory_scope
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import mark_untrusted

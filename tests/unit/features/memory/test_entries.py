@@ -2,9 +2,9 @@
 
 import pytest
 
-from alipes.agent.memory.entries import apply_edit, parse_entries, suggest_merges, undo_change
+from alipes.features.memory.change import MemoryEdit
+from alipes.features.memory.entries import apply_edit, parse_entries, suggest_merges, undo_change
 from alipes.kernel.errors import ToolError
-from alipes.kernel.memory import MemoryEdit
 
 FILE = "# Work\n\n- Uses uv, not pip\n- Deploys on\n  Fridays only\n\nA line without a dash\n"
 

@@ -8,9 +8,9 @@ from itertools import combinations
 
 from msgspec import Struct
 
+from alipes.features.memory.change import MemoryEdit
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.memory import MemoryEdit
 
 _ITEM = re.compile(r"[-*+] +(?=\S)")
 _WORD = re.compile(r"\w{3,}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.cli.commands.memory import run
+from alipes.features.memory.cli import run
 from alipes.kernel.errors import AlipesError
 from tests.unit.cli.test_skills_command import home
 from tests.unit.cli.test_skills_pending import propose

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from alipes.kernel.memory import MemoryChange, MemoryOrigin, MemoryTarget
+from alipes.features.memory.change import MemoryChange, MemoryOrigin, MemoryTarget
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 

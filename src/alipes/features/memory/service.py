@@ -10,14 +10,15 @@ from typing import Protocol
 import msgspec
 from msgspec import structs
 
-from alipes.agent.memory.files import FILE_NAMES
-from alipes.agent.memory.memory import Memory, describe_change
-from alipes.agent.memory.recall import MemoryRecall
+from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.features.memory.files import FILE_NAMES
+from alipes.features.memory.memory import Memory, describe_change
+from alipes.features.memory.recall import MemoryRecall
+from alipes.features.memory.tool import parse_edit
 from alipes.kernel.approvals import MEMORY, is_message_source
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import join_names
-from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.store.memory import Proposal, ProposalStore
@@ -25,7 +26,6 @@ from alipes.kernel.turns import PermissionMode, Turn
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
-from alipes.tools.memory import parse_edit
 
 NOBODY_HERE = "memory is not available here"
 _SHOWN_SOURCES = 2

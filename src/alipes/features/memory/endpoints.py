@@ -5,12 +5,12 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from alipes.agent.memory.entries import format_diff, parse_entries
-from alipes.agent.memory.files import FILE_NAMES
-from alipes.agent.memory.memory import MAX_HISTORY, MemoryConflict, describe_change
+from alipes.features.memory.change import OWNER, MemoryAuthor, MemoryChange, MemoryOrigin, MemoryTarget
+from alipes.features.memory.entries import format_diff, parse_entries
+from alipes.features.memory.files import FILE_NAMES
+from alipes.features.memory.memory import MAX_HISTORY, MemoryConflict, describe_change
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import hash_text
-from alipes.kernel.memory import OWNER, MemoryAuthor, MemoryChange, MemoryOrigin, MemoryTarget
 from alipes.web.admin.services import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 

@@ -3,13 +3,13 @@
 from msgspec import structs
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.agent.memory.files import MemoryFiles
-from alipes.agent.memory.memory import Memory
-from alipes.agent.memory.recall import MemoryRecall
-from alipes.agent.memory.service import MemoryService, format_announcement
 from alipes.config.settings import Settings
+from alipes.features.memory.change import MemoryChange
+from alipes.features.memory.files import MemoryFiles
+from alipes.features.memory.memory import Memory
+from alipes.features.memory.recall import MemoryRecall
+from alipes.features.memory.service import MemoryService, format_announcement
 from alipes.kernel.conversations import ApprovalDecision
-from alipes.kernel.memory import MemoryChange
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, Notice, PermissionMode, Turn

@@ -8,11 +8,11 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.options import OptionParser
+from alipes.features.memory.commands import memory
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.turns import Address, Inbound
 from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.memory import memory
 
 ACTIONS = ("list", "add", "edit", "merge", "remove", "history", "diff", "undo", "pending", "accept", "reject")
 

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
-from alipes.agent.memory.files import MemoryFiles
-from alipes.agent.memory.memory import Memory
-from alipes.config.sections.memory import MemoryConfig
+from alipes.features.memory.change import OWNER, MemoryEdit, MemoryOrigin, memory_scope
+from alipes.features.memory.files import MemoryFiles
+from alipes.features.memory.memory import Memory
+from alipes.features.memory.settings import MemoryConfig
+from alipes.features.memory.store import SqlMemory
 from alipes.kernel.errors import ToolError
-from alipes.kernel.memory import OWNER, MemoryEdit, MemoryOrigin, memory_scope
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
 from alipes.store.backups.backup_archive import _list_files
 from alipes.store.database.database import open_database
-from alipes.store.memory.memory import SqlMemory
 from alipes.store.turns import insert_session
 from alipes.testing.leaks import no_leaks
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
-from alipes.agent.memory.entries import apply_edit, format_diff, parse_entries, suggest_merges, undo_change
-from alipes.agent.memory.files import FILE_NAMES, MemoryFiles
-from alipes.agent.memory.secrets import contains_secret
-from alipes.config.sections.memory import MemoryConfig
+from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.features.memory.entries import apply_edit, format_diff, parse_entries, suggest_merges, undo_change
+from alipes.features.memory.files import FILE_NAMES, MemoryFiles
+from alipes.features.memory.secrets import contains_secret
+from alipes.features.memory.settings import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt, hash_text
-from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.kernel.store.memory import MemoryStore
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks

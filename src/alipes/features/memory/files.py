@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from alipes.config.paths import sync_to_disk
+from alipes.features.memory.change import MemoryTarget
 from alipes.kernel.errors import ToolError
-from alipes.kernel.memory import MemoryTarget
 
 FILE_NAMES: dict[MemoryTarget, str] = {"memory": "MEMORY.md", "user": "USER.md"}
 MAX_FILE_BYTES = 256_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.agent.memory.secrets import contains_secret
+from alipes.features.memory.secrets import contains_secret
 from alipes.runtime.redaction import make_mask
 
 KNOWN = "hunter2-and-more"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol, get_args
 
+from alipes.features.memory.change import MemoryAction, MemoryEdit, MemoryTarget
 from alipes.kernel.errors import ToolError
-from alipes.kernel.memory import MemoryAction, MemoryEdit, MemoryTarget
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import make_schema

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct, structs
 
-from alipes.agent.memory.entries import Entry, format_diff, parse_entries
-from alipes.agent.memory.files import FILE_NAMES
-from alipes.agent.memory.memory import MemoryFull, describe_change
-from alipes.agent.memory.service import MemoryService, decode_edit
+from alipes.features.memory.change import OWNER, MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.features.memory.entries import Entry, format_diff, parse_entries
+from alipes.features.memory.files import FILE_NAMES
+from alipes.features.memory.memory import MemoryFull, describe_change
+from alipes.features.memory.service import MemoryService, decode_edit
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
-from alipes.kernel.memory import OWNER, MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.kernel.store.memory import Proposal
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 
