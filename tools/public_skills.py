@@ -9,9 +9,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from alipes.agent.skills.scan import scan_skill
-from alipes.agent.skills.skill import SKILL_FILE, parse_skill
-from alipes.agent.skills.versions import SkillFile
+from alipes.features.skills.scan import scan_skill
+from alipes.features.skills.skill import SKILL_FILE, parse_skill
+from alipes.features.skills.versions import SkillFile
 from alipes.tools.common import Places
 
 

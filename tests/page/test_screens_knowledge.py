@@ -7,9 +7,9 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 
 from playwright.async_api import expect
 
-from alipes.agent.learning.review import SkillProposal
-from alipes.agent.skills.versions import SkillFile, hash_files
+from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
+from alipes.features.skills.versions import SkillFile, hash_files
 from alipes.kernel.store.memory import Proposal
 from alipes.store.database.database import open_database
 from alipes.store.memory.proposals import SqlProposals

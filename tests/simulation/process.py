@@ -13,10 +13,6 @@ from alipes.agent.budget import SpendingLimits
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.agent.skills.catalog import SkillCatalog
-from alipes.agent.skills.skills import Skills
-from alipes.agent.skills.versions import SkillStore
-from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import DelegationConfig, Settings
 from alipes.features.schedules.editor import ScheduledTurns
 from alipes.features.schedules.job import Job
@@ -24,6 +20,10 @@ from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
 from alipes.features.schedules.timetable import Timetable
+from alipes.features.skills.catalog import SkillCatalog
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skills import Skills
+from alipes.features.skills.versions import SkillStore
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy

@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.agent.skills.catalog import usable
-from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
 from alipes.cli import security_audit
@@ -35,6 +33,8 @@ from alipes.features.mcp.client.catalog import ToolCatalog
 from alipes.features.mcp.files import load_project
 from alipes.features.memory.change import OWNER
 from alipes.features.memory.files import FILE_NAMES, MemoryFiles
+from alipes.features.skills.catalog import usable
+from alipes.features.skills.versions import SkillStore
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count

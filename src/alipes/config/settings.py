@@ -15,9 +15,7 @@ from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.sections.browser import BrowserConfig
 from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
 from alipes.config.sections.files import FilesConfig
-from alipes.config.sections.learning import LearningConfig
 from alipes.config.sections.page import PageConfig
-from alipes.config.sections.skills import SkillsConfig
 from alipes.config.sections.web import WebConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
@@ -41,9 +39,11 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.features.learning.settings import LearningConfig
 from alipes.features.mcp.settings import McpConfig
 from alipes.features.memory.settings import MemoryConfig
 from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
+from alipes.features.skills.settings import SkillsConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.turns import BusyMode, Effort

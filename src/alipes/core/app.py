@@ -13,19 +13,19 @@ from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import StepLimitQuestion, StoredTodos, make_image_generator
 from alipes.agent.compaction.compaction import Compactor
-from alipes.agent.learning.learning import Learning
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning, embed_by_meaning
 from alipes.agent.search.conversations import ConversationSearch
-from alipes.agent.skills.catalog import PluginSkill
-from alipes.agent.skills.skills import Skills
-from alipes.agent.skills.tools import SkillView
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.core.resources import Resources, tool_environment
+from alipes.features.learning.learning import Learning
 from alipes.features.memory.people import make_memory_service
+from alipes.features.skills.catalog import PluginSkill
+from alipes.features.skills.skills import Skills
+from alipes.features.skills.tool import SkillView
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks

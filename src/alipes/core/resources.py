@@ -11,13 +11,13 @@ from msgspec import Struct
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
-from alipes.agent.skills.catalog import SkillCatalog
-from alipes.agent.skills.versions import SkillStore
 from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import Settings
 from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.skills.catalog import SkillCatalog
+from alipes.features.skills.versions import SkillStore
 from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider

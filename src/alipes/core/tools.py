@@ -18,13 +18,13 @@ from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import MixtureRunner
 from alipes.agent.builtin_tools import Clarification, PluginOutputRewriter, VisionModel
 from alipes.agent.search.session_search import SessionSearch
-from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.core.resources import Resources, tool_environment
 from alipes.features.mcp.settings import McpServerConfig
 from alipes.features.memory.tool import MemoryTool
 from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
 from alipes.features.schedules.tool import CronjobTool
+from alipes.features.skills.tool import SkillManage, SkillsList, SkillView
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import ToolCall

@@ -8,17 +8,17 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.approval.approval import assess_call
-from alipes.agent.skills.catalog import SkillCatalog
-from alipes.agent.skills.skill import SKILL_FILE
-from alipes.agent.skills.versions import SkillChange, SkillFile, SkillStore
 from alipes.app import make_outbound_policy
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES_MARK
-from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import SandboxConfig, Settings
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.checkpoints.store import CheckpointRecord
 from alipes.features.memory.files import MemoryFiles
+from alipes.features.skills.catalog import SkillCatalog
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skill import SKILL_FILE
+from alipes.features.skills.versions import SkillChange, SkillFile, SkillStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.runtime.sandbox.backend import CommandScope

@@ -2,7 +2,7 @@
 
 import itertools
 
-from alipes.agent.skills.versions import SkillChange, SkillFile
+from alipes.features.skills.versions import SkillChange, SkillFile
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
 

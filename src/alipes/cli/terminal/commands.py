@@ -20,6 +20,7 @@ from alipes.console.inbound import new_id
 from alipes.console.render import sanitize, to_one_line, truncate
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
+from alipes.features.skills.commands import skill_words
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Inbound, Said
 from alipes.sessions.commands import registry as commands
@@ -33,7 +34,6 @@ from alipes.sessions.commands.context import (
     RunSetup,
     ShowConversation,
 )
-from alipes.sessions.commands.skills import skill_words
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.commands.tools import tool_words
 from alipes.sessions.permissions import MODES

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from alipes.agent.skills.versions import SkillStore
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
@@ -20,6 +19,7 @@ from alipes.core.resources import make_skill_catalog
 from alipes.features.schedules.job import JobRun, zone_of
 from alipes.features.schedules.schedules import Schedules, ScheduleView, describe_last
 from alipes.features.schedules.timetable import format_moment
+from alipes.features.skills.versions import SkillStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
 from alipes.kernel.store.store import Store

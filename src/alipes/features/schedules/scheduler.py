@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from alipes.agent.skills.skills import SkillMessage, Skills
 from alipes.config.loader import parse_amount
 from alipes.features.schedules.events import FileWatch
 from alipes.features.schedules.job import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
@@ -22,6 +21,7 @@ from alipes.features.schedules.run import RunBudget
 from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.settlement import RunSettler
 from alipes.features.schedules.timetable import format_moment
+from alipes.features.skills.skills import SkillMessage, Skills
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.models import SCRIPT_MODEL
 from alipes.kernel.turns import Inbound

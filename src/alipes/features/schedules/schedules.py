@@ -10,8 +10,6 @@ from typing import Any, get_args
 
 from msgspec import Struct, structs
 
-from alipes.agent.skills.catalog import usable
-from alipes.agent.skills.skills import Skills, pick_skill
 from alipes.config.loader import parse_amount
 from alipes.config.platforms import MESSENGERS
 from alipes.config.settings import Settings
@@ -38,6 +36,8 @@ from alipes.features.schedules.timetable import (
     parse_duration,
     parse_timetable,
 )
+from alipes.features.skills.catalog import usable
+from alipes.features.skills.skills import Skills, pick_skill
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
 from alipes.kernel.store.people import PeopleStore

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
-from alipes.agent.learning.learning import Learning
 from alipes.agent.search.conversations import ConversationSearch
-from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.learning.learning import Learning
 from alipes.features.memory.service import MemoryService
+from alipes.features.skills.skills import Skills
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Effort, Inbound
 from alipes.plugins.dispatch import Hooks

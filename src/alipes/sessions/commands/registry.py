@@ -12,6 +12,7 @@ from alipes.features.checkpoints import commands as rollback
 from alipes.features.mcp.commands import mcp
 from alipes.features.memory.commands import memory
 from alipes.features.schedules.commands import schedule
+from alipes.features.skills.commands import skills
 from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
 from alipes.kernel.turns import Inbound
@@ -23,7 +24,6 @@ from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
-from alipes.sessions.commands.skills import skills
 from alipes.sessions.commands.tools import tools
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]

@@ -3,6 +3,7 @@
 from alipes.features.mcp.endpoints import McpEndpoints
 from alipes.features.memory.endpoints import MemoryEndpoints
 from alipes.features.schedules.endpoints import ScheduleEndpoints
+from alipes.features.skills.endpoints import ProposalEndpoints, SkillEndpoints
 from alipes.web.admin.cluster import ClusterEndpoints
 from alipes.web.admin.log import LogEndpoints
 from alipes.web.admin.people import PeopleEndpoints
@@ -11,7 +12,6 @@ from alipes.web.admin.plugins import PluginEndpoints
 from alipes.web.admin.server import ServerEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints
-from alipes.web.admin.skills import ProposalEndpoints, SkillEndpoints
 from alipes.web.endpoint import ApiEndpoint, endpoints_of
 
 

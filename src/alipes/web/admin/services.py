@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.agent.learning.learning import Learning
-from alipes.agent.skills.skills import Skills
 from alipes.config.settings import Settings
+from alipes.features.learning.learning import Learning
 from alipes.features.memory.service import MemoryService
 from alipes.features.schedules.schedules import Schedules
+from alipes.features.skills.skills import Skills
 from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
 from alipes.plugins.loader import Plugins
 from alipes.providers.registry import ModelChoice

@@ -4,8 +4,8 @@ import pytest
 
 from alipes.features.memory.cli import run
 from alipes.kernel.errors import AlipesError
-from tests.unit.cli.test_skills_command import home
-from tests.unit.cli.test_skills_pending import propose
+from tests.unit.features.learning.test_cli import propose
+from tests.unit.features.skills.test_cli import home
 
 __all__ = ["home"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.agent.skills.versions import SkillChange, SkillFile
+from alipes.features.skills.versions import SkillChange, SkillFile
 from tests.world.admin_harness import open_admin
 from tests.world.plugin_sources import native
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from alipes.agent.learning.review import SkillProposal
-from alipes.agent.skills.versions import SkillChange, SkillFile
+from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
+from alipes.features.skills.versions import SkillChange, SkillFile
 from alipes.kernel.store.memory import Proposal
 from tests.world.admin_harness import open_admin
 

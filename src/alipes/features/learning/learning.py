@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks
-from alipes.agent.learning.review import (
+from alipes.features.learning.review import (
     MAX_ANSWER_TOKENS,
     PROMPT,
     LearnedNote,
@@ -24,14 +24,14 @@ from alipes.agent.learning.review import (
     make_skill_text,
     parse_reply,
 )
-from alipes.agent.skills.skill import SKILL_FILE, find_name_problem
-from alipes.agent.skills.skills import Skills
-from alipes.agent.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
-from alipes.config.sections.learning import LearningConfig
+from alipes.features.learning.settings import LearningConfig
 from alipes.features.memory.change import OWNER, MemoryOrigin, memory_scope
 from alipes.features.memory.memory import describe_change
 from alipes.features.memory.secrets import contains_secret
 from alipes.features.memory.service import MemoryService, decode_edit
+from alipes.features.skills.skill import SKILL_FILE, find_name_problem
+from alipes.features.skills.skills import Skills
+from alipes.features.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.messages import Message, user
 from alipes.kernel.store.memory import Proposal

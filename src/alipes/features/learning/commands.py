@@ -3,7 +3,7 @@
 `alipes skills pending` does the same in a shell.
 """
 
-from alipes.agent.learning.learning import Learning, decode_skill
+from alipes.features.learning.learning import Learning, decode_skill
 from alipes.features.memory.change import OWNER, memory_scope
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError

@@ -9,8 +9,8 @@ from importlib import import_module
 
 from msgspec import Struct
 
-from alipes.agent.skills.versions import SkillFile, SkillFiles
 from alipes.config.display import looks_secret
+from alipes.features.skills.versions import SkillFile, SkillFiles
 from alipes.kernel.approvals import reveal
 from alipes.kernel.formatting import format_excerpt
 from alipes.tools.common import Places

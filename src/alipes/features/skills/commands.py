@@ -5,15 +5,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from alipes.agent.skills.skill import Skill
-from alipes.agent.skills.skills import MIN_HASH_CHARS, Skills
-from alipes.agent.skills.versions import SkillChange, read_folder
+from alipes.features.learning.commands import pending
+from alipes.features.skills.skill import Skill
+from alipes.features.skills.skills import MIN_HASH_CHARS, Skills
+from alipes.features.skills.versions import SkillChange, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
 from alipes.kernel.store.usage import SkillUsage
 from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.proposals import pending
 
 USAGE = (
     "Usage: /skills [show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N] | "

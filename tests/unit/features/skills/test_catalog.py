@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from alipes.agent.skills.catalog import PluginSkill, SkillCatalog, usable
-from alipes.agent.skills.skill import MAX_SKILL_BYTES
-from alipes.agent.skills.versions import SkillStore
-from alipes.config.sections.skills import SkillsConfig
+from alipes.features.skills.catalog import PluginSkill, SkillCatalog, usable
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skill import MAX_SKILL_BYTES
+from alipes.features.skills.versions import SkillStore
 
 
 def put(folder: Path, name: str, description: str = "Helps.", body: str = "") -> Path:

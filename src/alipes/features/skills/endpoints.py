@@ -7,20 +7,20 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
-from alipes.agent.learning.learning import decode_skill
-from alipes.agent.skills.skill import Skill, SkillOrigin, SkillState
-from alipes.agent.skills.skills import MIN_HASH_CHARS, list_files, read_body
-from alipes.agent.skills.versions import SkillVersion, hash_files, read_folder
 from alipes.config.editor import change
 from alipes.config.reader import read_config
+from alipes.features.learning.learning import decode_skill
 from alipes.features.memory.change import OWNER, MemoryOrigin
 from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import describe_change
 from alipes.features.memory.service import decode_edit
+from alipes.features.skills.commands import describe_change as describe_skill_change
+from alipes.features.skills.skill import Skill, SkillOrigin, SkillState
+from alipes.features.skills.skills import MIN_HASH_CHARS, list_files, read_body
+from alipes.features.skills.versions import SkillVersion, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.store.memory import Proposal, ProposalKind
 from alipes.kernel.store.usage import SkillUsage
-from alipes.sessions.commands.skills import describe_change as describe_skill_change
 from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.agent.skills.skill import find_name_problem, parse_skill, to_name
+from alipes.features.skills.skill import find_name_problem, parse_skill, to_name
 
 FULL = """\
 ---

@@ -2,10 +2,10 @@
 
 import pytest
 
-from alipes.agent.skills.prompt import HEAD, allowed_tools, format_list, format_message
-from alipes.agent.skills.skill import Skill
-from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
-from alipes.config.sections.skills import SkillsConfig
+from alipes.features.skills.prompt import HEAD, allowed_tools, format_list, format_message
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skill import Skill
+from alipes.features.skills.tool import SkillManage, SkillsList, SkillView
 
 
 def many(count: int, words: int = 40) -> list[Skill]:

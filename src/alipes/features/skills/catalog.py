@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from alipes.agent.skills.skill import (
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skill import (
     MAX_DESCRIPTION_CHARS,
     MAX_SKILL_BYTES,
     SKILL_FILE,
@@ -20,8 +21,7 @@ from alipes.agent.skills.skill import (
     parse_skill,
     to_name,
 )
-from alipes.agent.skills.versions import SkillStore
-from alipes.config.sections.skills import SkillsConfig
+from alipes.features.skills.versions import SkillStore
 from alipes.plugins.pins import PluginPin
 
 PROJECT_FOLDERS = (".alipes/skills", ".agents/skills", ".claude/skills")

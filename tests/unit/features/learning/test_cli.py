@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from alipes.agent.learning.review import SkillProposal
-from alipes.cli.skills.command import run
+from alipes.features.learning.review import SkillProposal
+from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.store.memory import Proposal
 from alipes.store.store import open_store
-from tests.unit.cli.test_skills_command import home, put, skill_text
+from tests.unit.features.skills.test_cli import home, put, skill_text
 
 __all__ = ["home"]
 

@@ -10,10 +10,15 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.agent.skills.catalog import MAX_DEPTH
-from alipes.agent.skills.skill import SKILL_FILE, Skill
-from alipes.agent.skills.skills import check_removable
-from alipes.agent.skills.versions import (
+from alipes.cli.plugins.sources import Source, github_address, parse_source
+from alipes.cli.plugins.trees import fetch_tree
+from alipes.config.settings import Settings
+from alipes.console.common import confirm
+from alipes.features.skills.catalog import MAX_DEPTH
+from alipes.features.skills.cli import describe
+from alipes.features.skills.skill import SKILL_FILE, Skill
+from alipes.features.skills.skills import check_removable
+from alipes.features.skills.versions import (
     SkillChange,
     SkillFile,
     SkillFiles,
@@ -22,11 +27,6 @@ from alipes.agent.skills.versions import (
     hash_files,
     read_folder,
 )
-from alipes.cli.plugins.sources import Source, github_address, parse_source
-from alipes.cli.plugins.trees import fetch_tree
-from alipes.cli.skills import describe
-from alipes.config.settings import Settings
-from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from alipes.agent.skills.scan import scan_skill
-from alipes.agent.skills.versions import SkillFile
+from alipes.features.skills.scan import scan_skill
+from alipes.features.skills.versions import SkillFile
 from alipes.tools.common import Places
 
 PLACES = Places(home="/home/ann", alipes_home="/home/ann/.alipes")

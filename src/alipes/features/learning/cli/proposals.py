@@ -7,15 +7,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from alipes.agent.learning.learning import Learning, decode_skill
 from alipes.app import open_for_checks
 from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import confirm
+from alipes.features.learning import commands as proposals
+from alipes.features.learning.learning import Learning, decode_skill
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.runtime.front_matter import split_front_matter
-from alipes.sessions.commands import proposals
 from alipes.sessions.commands.context import CommandReply
 
 ACTIONS = ("show", "accept", "edit", "reject")

@@ -24,8 +24,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from alipes.agent.skills.skill import SKILL_FILE, find_name_problem, parse_skill
 from alipes.config.paths import make_private
+from alipes.features.skills.skill import SKILL_FILE, find_name_problem, parse_skill
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins import pins

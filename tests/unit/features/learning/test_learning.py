@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from alipes.agent.learning.review import is_worth_a_look, parse_reply
-from alipes.agent.skills.versions import SkillChange, SkillFile
-from alipes.cli.skills.replay import replay_skill
+from alipes.features.learning.cli.replay import replay_skill
+from alipes.features.learning.review import is_worth_a_look, parse_reply
+from alipes.features.skills.versions import SkillChange, SkillFile
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Notice, Turn
 from alipes.testing.agent import open_agent

@@ -5,10 +5,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from alipes.agent.approval.paths import Risk
-from alipes.agent.skills.scan import describe_findings, scan_skill
-from alipes.agent.skills.skill import SKILL_FILE
-from alipes.agent.skills.skills import Skills
-from alipes.agent.skills.versions import SkillChange, SkillFile, SkillStore, diff_files, merge_files
+from alipes.features.skills.scan import describe_findings, scan_skill
+from alipes.features.skills.skill import SKILL_FILE
+from alipes.features.skills.skills import Skills
+from alipes.features.skills.versions import SkillChange, SkillFile, SkillStore, diff_files, merge_files
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from alipes.cli.plugins.trees import unpack
-from alipes.cli.skills.command import run
+from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import ConfigError
 from tests.world.environment import require
 from tests.world.plugin_sources import native

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable
 
-from alipes.agent.learning.replay import RecordedTurn, Replay, ReplayResult, history_before
 from alipes.agent.prompt import system_prompt
-from alipes.agent.skills.skill import Skill
 from alipes.app import App, open_for_checks
 from alipes.config.settings import Settings
 from alipes.console import render
+from alipes.features.learning.replay import RecordedTurn, Replay, ReplayResult, history_before
+from alipes.features.skills.skill import Skill
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.kernel.turns import Turn

@@ -8,25 +8,26 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.agent.skills.catalog import PluginSkill
-from alipes.agent.skills.scan import SkillFinding, scan_skill
-from alipes.agent.skills.skill import Skill
-from alipes.agent.skills.versions import SkillStore, read_folder
 from alipes.cli.plugins.standalone import open_standalone
-from alipes.cli.skills import describe, install, proposals, replay
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import print_list, run_in_archive
 from alipes.console.options import OptionParser
 from alipes.core.resources import make_skill_catalog
+from alipes.features.learning.cli import proposals, replay
+from alipes.features.skills.catalog import PluginSkill
+from alipes.features.skills.cli import describe, install
+from alipes.features.skills.commands import describe_change
+from alipes.features.skills.scan import SkillFinding, scan_skill
+from alipes.features.skills.skill import Skill
+from alipes.features.skills.versions import SkillStore, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
-from alipes.sessions.commands.skills import describe_change
 from alipes.store.quick_reads import store_exists
 from alipes.tools.common import make_places
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.agent.skills.catalog import SkillCatalog, usable
-from alipes.agent.skills.prompt import allowed_tools, format_list, format_message, format_skill
-from alipes.agent.skills.skill import Skill, parse_skill
-from alipes.agent.skills.versions import SkillChange, SkillStore, check_path, diff_files, hash_files, read_folder
-from alipes.config.sections.skills import SkillsConfig
+from alipes.features.skills.catalog import SkillCatalog, usable
+from alipes.features.skills.prompt import allowed_tools, format_list, format_message, format_skill
+from alipes.features.skills.settings import SkillsConfig
+from alipes.features.skills.skill import Skill, parse_skill
+from alipes.features.skills.versions import SkillChange, SkillStore, check_path, diff_files, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_excerpt
 from alipes.kernel.store.store import Store

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from alipes.agent.skills.skill import SKILL_FILE
-from alipes.agent.skills.versions import MAX_VERSIONS, SkillChange, SkillFile, SkillStore, diff_files
+from alipes.features.skills.skill import SKILL_FILE
+from alipes.features.skills.versions import MAX_VERSIONS, SkillChange, SkillFile, SkillStore, diff_files
 from alipes.kernel.errors import ConfigError
 
 ME = SkillChange("person", "a test")

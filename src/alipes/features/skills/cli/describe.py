@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from alipes.agent.skills.scan import SkillFinding, scan_skill
-from alipes.agent.skills.skill import SKILL_FILE, Skill, parse_skill
-from alipes.agent.skills.versions import SkillFiles
 from alipes.cli.plugins.describe import DescriptionRow, print_rows
 from alipes.cli.plugins.scan import POWER_LABELS, scan_code
 from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import print_lines
+from alipes.features.skills.scan import SkillFinding, scan_skill
+from alipes.features.skills.skill import SKILL_FILE, Skill, parse_skill
+from alipes.features.skills.versions import SkillFiles
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count

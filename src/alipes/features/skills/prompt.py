@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from alipes.agent.skills.skill import SKILL_FILE, Skill
+from alipes.features.skills.skill import SKILL_FILE, Skill
 from alipes.kernel.untrusted import escape_notice, to_label
 
 HEAD = "# Skills\nInstructions for special tasks. If one fits your task, read it with skill_view first.\n"
