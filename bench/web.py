@@ -7,7 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
-from alipes.tools.web.converter import ConvertJob, PageConverter
+from alipes.features.web_search.converter import ConvertJob, PageConverter
 from bench.measure import Row, bounded, descendants
 
 PAGE_BYTES = 1_000_000

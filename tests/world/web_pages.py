@@ -11,14 +11,14 @@ from typing import Any
 from aiohttp import web
 
 from alipes.agent.approval.egress import EgressRights
-from alipes.config.sections.browser import BrowserConfig
 from alipes.config.settings import EgressConfig
+from alipes.features.browser.sessions import BrowserSessions
+from alipes.features.browser.settings import BrowserConfig
+from alipes.features.browser.tools import browser_tools
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.http.upstream import ByteStream, UpstreamConnector
 from alipes.runtime.processes.process_tree import OrphanGuard
-from alipes.tools.browser.sessions import BrowserSessions
-from alipes.tools.browser.tools import browser_tools
 from alipes.tools.common import Places
 from tests.world.environment import LIMIT_S
 from tests.world.loopback import open_site

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
 from alipes.cli import security_audit
 from alipes.cli.plugins.list import check_plugins_state
@@ -27,6 +26,7 @@ from alipes.console import common, render
 from alipes.console.common import CheckResult, print_json
 from alipes.console.options import parse_doctor
 from alipes.core.resources import make_chat_files, make_skill_catalog
+from alipes.features.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.features.checkpoints.git import find_git
 from alipes.features.checkpoints.prune import list_stored_folders
 from alipes.features.mcp.client.catalog import ToolCatalog
@@ -35,6 +35,8 @@ from alipes.features.memory.change import OWNER
 from alipes.features.memory.files import FILE_NAMES, MemoryFiles
 from alipes.features.skills.catalog import usable
 from alipes.features.skills.versions import SkillStore
+from alipes.features.web_search.search_services import NAMES, choose_service
+from alipes.features.web_search.services import explain_missing_extra
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
@@ -52,9 +54,7 @@ from alipes.sessions.tool_access import ToolState
 from alipes.store.home_store import open_home_archive, open_home_store
 from alipes.store.peers import open_processes
 from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
-from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.documents.documents import EXTRA, missing_libraries
-from alipes.tools.web.search_services import NAMES, choose_service
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0

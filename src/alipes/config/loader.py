@@ -19,7 +19,6 @@ from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
 from alipes.config.sections.cluster import ClusterConfig, url_password
 from alipes.config.sections.files import FilesConfig
-from alipes.config.sections.web import WebConfig
 from alipes.config.settings import (
     MIXTURE_PREFIX,
     PERMISSION_MODES,
@@ -37,6 +36,7 @@ from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
 from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server_problem
+from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret

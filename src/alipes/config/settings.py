@@ -12,11 +12,9 @@ from msgspec import Struct
 from alipes.config.keys import KeysConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
-from alipes.config.sections.browser import BrowserConfig
 from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
 from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.page import PageConfig
-from alipes.config.sections.web import WebConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -39,11 +37,13 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.features.browser.settings import BrowserConfig
 from alipes.features.learning.settings import LearningConfig
 from alipes.features.mcp.settings import McpConfig
 from alipes.features.memory.settings import MemoryConfig
 from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.features.skills.settings import SkillsConfig
+from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.turns import BusyMode, Effort

@@ -18,6 +18,7 @@ from alipes.config.settings import Settings
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.skills.catalog import SkillCatalog
 from alipes.features.skills.versions import SkillStore
+from alipes.features.web_search.converter import PageConverter
 from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
@@ -38,10 +39,9 @@ from alipes.tools.common import child_environment, is_secret_variable, make_plac
 from alipes.tools.sandbox import SandboxExtras, make_backend
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
-from alipes.tools.web.converter import PageConverter
 
 if TYPE_CHECKING:
-    from alipes.tools.browser.sessions import BrowserSessions
+    from alipes.features.browser.sessions import BrowserSessions
 
 
 class Resources(Struct, frozen=True):
@@ -121,7 +121,7 @@ async def open_resources(
 async def _open_browser(
     stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
 ) -> "BrowserSessions":
-    from alipes.tools.browser.sessions import BrowserSessions  # noqa: PLC0415
+    from alipes.features.browser.sessions import BrowserSessions  # noqa: PLC0415
 
     sessions = BrowserSessions(
         *(settings.browser, network.rights, network.proxy.connector),

@@ -18,13 +18,18 @@ from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import MixtureRunner
 from alipes.agent.builtin_tools import Clarification, PluginOutputRewriter, VisionModel
 from alipes.agent.search.session_search import SessionSearch
-from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.core.resources import Resources, tool_environment
+from alipes.features.browser import specs as browser_specs
 from alipes.features.mcp.settings import McpServerConfig
 from alipes.features.memory.tool import MemoryTool
 from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
 from alipes.features.schedules.tool import CronjobTool
 from alipes.features.skills.tool import SkillManage, SkillsList, SkillView
+from alipes.features.web_search.page_reader import PageReader
+from alipes.features.web_search.services import PageQuestions, PageService, SearchPlugins, SearchService
+from alipes.features.web_search.source_numbers import SourceNumbers
+from alipes.features.web_search.web_extract import WebExtract
+from alipes.features.web_search.web_search import WebSearch
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import ToolCall
@@ -36,7 +41,6 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.tools.backends import ChosenBackend
-from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, make_places
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -50,14 +54,10 @@ from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
-from alipes.tools.web.page_reader import PageReader
-from alipes.tools.web.source_numbers import SourceNumbers
-from alipes.tools.web.web_extract import WebExtract
-from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
+    from alipes.features.browser.sessions import BrowserSessions
     from alipes.features.mcp.client.servers import McpServers
-    from alipes.tools.browser.sessions import BrowserSessions
 from alipes.core.app import MCP, App
 
 
@@ -248,7 +248,7 @@ def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Plac
         off = map(browser_specs.BrowserOffTool, browser_specs.ALL)
         app.contributions.add_builtin(*off, why_unavailable=lambda: browser_specs.OFF)
         return
-    from alipes.tools.browser.tools import browser_tools  # noqa: PLC0415
+    from alipes.features.browser.tools import browser_tools  # noqa: PLC0415
 
     tools = browser_tools(browser, places, app.secrets)
     app.contributions.add_builtin(*tools, why_unavailable=browser.why_unavailable)

@@ -7,10 +7,10 @@ could not say.
 import os
 
 from alipes.agent.tool_calls import changed_files, files_written
+from alipes.features.browser.specs import UPLOAD
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.plugins.specs import Verdict
-from alipes.tools.browser.specs import UPLOAD
 from alipes.tools.common import Places
 from alipes.tools.send_file import SendFileTool
 

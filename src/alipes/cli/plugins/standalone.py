@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.features.browser import specs as browser_specs
 from alipes.kernel.errors import ProviderError, SessionError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json, Message, ToolResult
@@ -31,7 +32,6 @@ from alipes.runtime import tasks
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import open_log
 from alipes.sessions.commands.registry import BY_NAME
-from alipes.tools.browser import specs as browser_specs
 
 TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),

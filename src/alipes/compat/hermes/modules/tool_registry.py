@@ -8,7 +8,7 @@ from typing import Any
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
 from alipes.compat.hermes.state import ToolEntry
 from alipes.compat.hermes.tools import is_read_only, register_tool, unregister_tool
-from alipes.tools.browser import specs as browser_specs
+from alipes.features.browser import specs as browser_specs
 
 log = logging.getLogger(__name__)
 _OPTIONAL_FIELDS = ("check_fn", "is_async", "description", "emoji", "override")
