@@ -24,6 +24,8 @@ from alipes.features.skills.catalog import SkillCatalog
 from alipes.features.skills.settings import SkillsConfig
 from alipes.features.skills.skills import Skills
 from alipes.features.skills.versions import SkillStore
+from alipes.features.subagents.delegation import Delegation
+from alipes.features.subagents.tool import DelegateTask
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
@@ -45,13 +47,11 @@ from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.history import SqlCompactionStore
 from alipes.store.sql_store import SqlStore as Store
 from alipes.store.store import open_store
 from alipes.store.usage import SqlUsageLedger
 from alipes.tools.clarify import Clarify
-from alipes.tools.delegate import DelegateTask
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.machine import EPOCH, Machine
 from tests.simulation.observer import BusObserver, Observer

@@ -8,14 +8,14 @@ from typing import Any
 
 from alipes.agent.loop import Agent
 from alipes.config.settings import DelegationConfig
+from alipes.features.subagents.delegation import Delegation
+from alipes.features.subagents.tool import DelegateTask
 from alipes.kernel.messages import Message, Text, ToolCall
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Address, Delta, Inbound, ModelReply, TextDelta, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.store import open_store
-from alipes.tools.delegate import DelegateTask
 from tests.world.session_harness import SessionHarness, SingleModel
 
 HERE = Address("test", "me")

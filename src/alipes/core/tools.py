@@ -25,6 +25,8 @@ from alipes.features.memory.tool import MemoryTool
 from alipes.features.schedules.editor import ScheduleApproval, ScheduleEditor
 from alipes.features.schedules.tool import CronjobTool
 from alipes.features.skills.tool import SkillManage, SkillsList, SkillView
+from alipes.features.subagents.delegation import Delegation
+from alipes.features.subagents.tool import DelegateTask, MixtureOfAgents
 from alipes.features.web_search.page_reader import PageReader
 from alipes.features.web_search.services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.features.web_search.source_numbers import SourceNumbers
@@ -39,11 +41,9 @@ from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.sessions.permissions import TurnPermissions
-from alipes.sessions.subagents.delegation import Delegation
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, make_places
-from alipes.tools.delegate import DelegateTask, MixtureOfAgents
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile

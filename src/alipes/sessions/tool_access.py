@@ -9,12 +9,12 @@ from alipes.config.settings import Settings
 from alipes.config.tools import select_tools
 from alipes.features.memory.change import memory_scope
 from alipes.features.memory.tool import MemoryTool
+from alipes.features.subagents.delegation import INTERACTIVE_TOOLS
 from alipes.kernel.ports import Tool
 from alipes.kernel.store.conversations import ToolChoiceStore
 from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
-from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
 FindUnavailable: TypeAlias = Callable[[], Awaitable[dict[str, str]]]

@@ -35,8 +35,8 @@ from alipes.store.usage import SqlSkillUses, SqlUsageLedger
 if TYPE_CHECKING:
     from alipes.features.schedules.store.jobs import SqlSchedules
     from alipes.features.schedules.store.runs import SqlScheduleRuns
+    from alipes.features.usage.store import SqlUsageReports
     from alipes.store.queries.transcript import SqlTranscripts
-    from alipes.store.queries.usage_report import SqlUsageReports
     from alipes.store.web.api_history import SqlApiHistory
     from alipes.store.web.api_keys import SqlApiKeys, SqlWebhooks
     from alipes.store.web.api_runs import SqlApiRuns, SqlResponses
@@ -105,7 +105,7 @@ class SqlStore:
 
     @cached_property
     def usage_reports(self) -> "SqlUsageReports":
-        from alipes.store.queries.usage_report import SqlUsageReports  # noqa: PLC0415
+        from alipes.features.usage.store import SqlUsageReports  # noqa: PLC0415
 
         return SqlUsageReports(self.database)
 

@@ -20,6 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.config.settings import SpendConfig
 from alipes.features.checkpoints.endpoints import CheckpointEndpoints
+from alipes.features.openai import endpoints as openai
+from alipes.features.usage.endpoints import UsageEndpoints
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.http.public_fetch import PublicFetcher
@@ -45,13 +47,11 @@ from alipes.web.events import EventEndpoints
 from alipes.web.files import ApiFiles, FileEndpoints
 from alipes.web.inbox import InboxEndpoints
 from alipes.web.messages import MessageEndpoints
-from alipes.web.openai import endpoints as openai
 from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.runs.lookup import RunLookup
 from alipes.web.sessions import SessionEndpoints
 from alipes.web.templates import TemplateEndpoints
-from alipes.web.usage import UsageEndpoints
 
 log = logging.getLogger(__name__)
 

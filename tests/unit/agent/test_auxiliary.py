@@ -14,13 +14,13 @@ from alipes.config.loader import load_settings, parse_amount
 from alipes.config.settings import Amount, AuxiliaryConfig, CompactionConfig, SpendConfig
 from alipes.config.urls import InvalidValue
 from alipes.config.value_types import AMOUNT
+from alipes.features.usage.commands import lines, plot, report
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.store.archive import UsageSum
 from alipes.kernel.turns import Address, Inbound, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.sessions.commands.usage_report import lines, plot, report
 from alipes.store.store import open_store
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 

@@ -11,7 +11,7 @@ from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import ModelReply, Said, Stop, TextDelta, TurnEnded, Usage
 from alipes.store.usage import SqlUsageLedger
 from alipes.testing.scripted_provider import ScriptedProvider
-from tests.unit.web.openai_harness import open_desk
+from tests.unit.features.openai.openai_harness import open_desk
 from tests.world.api_harness import open_api
 from tests.world.session_harness import inbound, make_agent, open_sessions
 

@@ -4,12 +4,12 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from alipes.config.settings import DelegationConfig
+from alipes.features.subagents.delegation import Delegation
+from alipes.features.subagents.tool import DelegateTask
 from alipes.kernel.messages import ToolCall
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.sessions.subagents.delegation import Delegation
-from alipes.tools.delegate import DelegateTask
 from tests.unit.gateway.test_approvals import PEOPLE, Hand, question
 from tests.world.gateway_harness import open_gateway
 from tests.world.session_harness import SingleModel

@@ -18,13 +18,13 @@ from alipes.console.markdown.stream import render_markdown
 from alipes.console.options import OptionParser, SessionsOptions, parse_sessions
 from alipes.console.stdio import terminal_width
 from alipes.console.theme import Theme
+from alipes.features.usage.commands import lines, report
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.store.archive import CLEAN_STEPS, Archive, SessionFacts
 from alipes.kernel.store.search import SearchHit, SearchScope
 from alipes.kernel.turns import Usage
-from alipes.sessions.commands.usage_report import lines, report
 from alipes.store.export import to_markdown
 from alipes.store.html_export import to_html
 

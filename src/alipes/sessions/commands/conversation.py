@@ -11,6 +11,7 @@ from alipes.agent.compaction.compaction import (
     tail_start,
     trim_results,
 )
+from alipes.features.subagents.delegation import background_task
 from alipes.kernel.conversations import PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
@@ -18,7 +19,6 @@ from alipes.kernel.messages import count_chars
 from alipes.kernel.store.turns import Subagent
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
-from alipes.sessions.subagents.delegation import background_task
 from alipes.sessions.subagents.text import last_text
 
 EVERY = "all"

@@ -2,6 +2,7 @@
 
 from msgspec import structs
 
+from alipes.features.usage.commands import cost, lines, report, spent
 from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import (
@@ -17,7 +18,6 @@ from alipes.kernel.turns import Effort
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
-from alipes.sessions.commands.usage_report import cost, lines, report, spent
 
 DEFAULT = "default"
 LISTED = 12

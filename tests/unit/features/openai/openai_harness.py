@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.features.openai.endpoints import endpoints
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Inbound
@@ -21,7 +22,6 @@ from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller
-from alipes.web.openai.endpoints import endpoints
 from alipes.web.router import ApiRouter
 from alipes.web.server import bind_socket, open_server, server_url
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions

@@ -4,13 +4,9 @@ import msgspec
 import pytest
 
 from alipes.agent.tool_calls import CLIENT_RUNS_IT
-from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Refused, Transient
-from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import Address, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Usage
-from alipes.web.endpoint import HttpProblem
-from alipes.web.openai import requests as reading
-from alipes.web.openai.requests import ChatRequest, ResponseRequest
-from alipes.web.openai.turns import (
+from alipes.features.openai import requests as reading
+from alipes.features.openai.requests import ChatRequest, ResponseRequest
+from alipes.features.openai.turns import (
     MAX_ERRORS,
     MAX_RESULT_CHARS,
     MessageText,
@@ -19,6 +15,10 @@ from alipes.web.openai.turns import (
     build_outcome,
     tool_progress,
 )
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Refused, Transient
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.kernel.turns import Address, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Usage
+from alipes.web.endpoint import HttpProblem
 from tests.unit.agent_harness import turn
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})

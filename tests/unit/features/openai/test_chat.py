@@ -14,7 +14,7 @@ from alipes.plugins.specs import Verdict
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import RequestLimits
 from tests.unit.agent_harness import Hand
-from tests.unit.web.openai_harness import KEY, open_desk, result, said, tool
+from tests.unit.features.openai.openai_harness import KEY, open_desk, result, said, tool
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
 PNG = base64.b64encode(b"\x89PNG....").decode()

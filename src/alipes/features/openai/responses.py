@@ -11,17 +11,9 @@ import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
-from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.api import StoredResponse
-from alipes.kernel.store.archive import TurnFacts
-from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
-from alipes.providers.wire import arguments_json
-from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.sessions.event_stream import TurnProgress
-from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
-from alipes.web.openai.remote_images import fetch_images
-from alipes.web.openai.requests import ConversationName, ResponseRequest, parse_response
-from alipes.web.openai.turns import (
+from alipes.features.openai.remote_images import fetch_images
+from alipes.features.openai.requests import ConversationName, ResponseRequest, parse_response
+from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
     TOOL_EVENT,
@@ -35,6 +27,14 @@ from alipes.web.openai.turns import (
     to_json,
     tool_progress,
 )
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.store.api import StoredResponse
+from alipes.kernel.store.archive import TurnFacts
+from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
+from alipes.providers.wire import arguments_json
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.sessions.event_stream import TurnProgress
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
 from alipes.web.runs.lookup import find_session
 from alipes.web.sse import EventStream, SendFrames, frame
 

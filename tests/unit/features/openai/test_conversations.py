@@ -7,8 +7,8 @@ import pytest
 from alipes.kernel.messages import Text, ToolCall
 from alipes.kernel.turns import Address
 from tests.unit.agent_harness import Hand
-from tests.unit.web.openai_harness import Desk, open_desk, read
-from tests.unit.web.test_openai_responses import made, text_of
+from tests.unit.features.openai.openai_harness import Desk, open_desk, read
+from tests.unit.features.openai.test_responses import made, text_of
 
 
 async def new_conversation(desk: Desk, name: str = "work", user: str = "ann") -> str:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
+from alipes.features.openai.requests import ParsedRequest, conversation_hash
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
@@ -38,7 +39,6 @@ from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
-from alipes.web.openai.requests import ParsedRequest, conversation_hash
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
 from alipes.web.templates import expand_input
 

@@ -8,7 +8,7 @@ from alipes.kernel.errors import ProviderError, Refused, Transient
 from alipes.kernel.messages import Text, ToolCall, ToolResult
 from alipes.plugins.owner import PluginOwner
 from tests.unit.agent_harness import Hand
-from tests.unit.web.openai_harness import open_desk
+from tests.unit.features.openai.openai_harness import open_desk
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
 TOOL = {"type": "function", "name": "weather", "description": "tells", "parameters": {"type": "object"}}

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from alipes.features.openai.requests import ChatRequest, Content, ContentPart, ImageUrl, ResponseRequest
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, image_type
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from alipes.web.endpoint import HttpProblem
-from alipes.web.openai.requests import ChatRequest, Content, ContentPart, ImageUrl, ResponseRequest
 
 MAX_IMAGES = 16
 """Remote images of one request."""

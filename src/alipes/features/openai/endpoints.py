@@ -5,13 +5,13 @@ from typing import Literal
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.features.openai.chat import ChatCompletions
+from alipes.features.openai.responses import ResponseEndpoints
+from alipes.features.openai.turns import OpenAiTurns, to_json
 from alipes.providers.registry import similar_names
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.web.admission import DEFAULT_MODEL, TurnAdmission
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, endpoints_of
-from alipes.web.openai.chat import ChatCompletions
-from alipes.web.openai.responses import ResponseEndpoints
-from alipes.web.openai.turns import OpenAiTurns, to_json
 
 CREATED = 1_700_000_000
 """OpenAI clients require a creation time; ours is always the same."""

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.web.openai import remote_images
-from tests.unit.web.openai_harness import open_desk
+from alipes.features.openai import remote_images
+from tests.unit.features.openai.openai_harness import open_desk
 from tests.world import tls
 
 PNG = b"\x89PNG\r\n\x1a\n...."

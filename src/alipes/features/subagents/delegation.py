@@ -10,6 +10,7 @@ from msgspec import structs
 from alipes.agent.auxiliary import current_turn
 from alipes.agent.model_call import ModelOpener
 from alipes.config.settings import DelegationConfig
+from alipes.features.subagents.tool import DelegationRequest, SubagentTask
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
@@ -23,7 +24,6 @@ from alipes.sessions.plugin_host import detached_context
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
 from alipes.sessions.subagents.text import INSTRUCTIONS, describe_started, describe_step, format_reports, task_prompt
-from alipes.tools.delegate import DelegationRequest, SubagentTask
 
 TOOL = "delegate_task"
 INTERACTIVE_TOOLS = ("clarify",)

@@ -7,14 +7,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
-from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
-from alipes.providers.wire import arguments_json
-from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
-from alipes.web.openai.remote_images import fetch_images
-from alipes.web.openai.requests import ChatRequest, parse_chat
-from alipes.web.openai.turns import (
+from alipes.features.openai.remote_images import fetch_images
+from alipes.features.openai.requests import ChatRequest, parse_chat
+from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
     TOOL_EVENT,
@@ -28,6 +23,11 @@ from alipes.web.openai.turns import (
     to_json,
     tool_progress,
 )
+from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
+from alipes.providers.wire import arguments_json
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
 from alipes.web.sse import EventStream, SendFrames, frame
 
 _DONE = frame(b"[DONE]")
