@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.world.postgres_pair import PostgresNode, open_node
 
-from alipes.store.database.files import DATABASE_FILE
 from alipes.store.postgres.store import open_postgres_store
+from alipes.store.sqlite.files import DATABASE_FILE
 from bench import search
 from bench.cluster import open_setup, steady_rows
 from bench.large_home import LargeHome, load_home

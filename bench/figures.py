@@ -116,7 +116,7 @@ async def kills(trials: int = 200) -> list[Row]:
 async def journal() -> list[Row]:
     from alipes.kernel.messages import Message, Text
     from alipes.kernel.turns import Address, Inbound, Said
-    from alipes.store.store import open_store
+    from alipes.store.sqlite.store import open_store
 
     with tempfile.TemporaryDirectory() as name:
         async with open_store(Path(name)) as store:

@@ -14,7 +14,7 @@ from alipes.features.schedules.job import Job
 from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.timetable import Timetable
 from alipes.runtime.json_text import to_json
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from bench.measure import Row, bounded
 
 JOBS = 10_000

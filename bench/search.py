@@ -15,10 +15,10 @@ from pathlib import Path
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.store.api import SessionQuery
-from alipes.kernel.store.search import SearchIndexer, SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.sql_store import SqlStore as Store
-from alipes.store.store import open_store
+from alipes.store.ports.search import SearchIndexer, SearchScope, SessionOwner
+from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sqlite.store import open_store
 from bench.large_home import CALLERS, GUESTS, LargeHome, guest_address, load_home
 from bench.measure import Row, bounded, p
 from bench.serve import SETTLE, open_service, resident

@@ -15,7 +15,7 @@ from tests.world.model_server import Call, ModelServer, Reply, Stall
 from tests.world.terminal_process import CTRL_C, ENTER, TerminalProcess
 from tests.world.tls import ca_file, open_loopback
 
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from bench.figures import ALIPES, PYTHON, world
 from bench.measure import Row, bounded, compare, p, run
 

@@ -50,9 +50,9 @@ def test_nothing_outside_the_store_names_its_engine(path):
 @pytest.mark.parametrize(
     "text",
     [
-        "from alipes.store.turns import SqlTurns",
-        "from alipes.store.database.rows import to_json",
-        "from alipes.store.store import open_store",
+        "from alipes.store.sql.turns import SqlTurns",
+        "from alipes.store.sql.rows import to_json",
+        "from alipes.store.sqlite.store import open_store",
         "import alipes.store.postgres.database",
         "from alipes.store import database",
         "app.store.database.run(work)",

@@ -2,8 +2,8 @@
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.turns import PLATFORM
 from alipes.kernel.turns import Address, Inbound, Origin
+from alipes.store.ports.turns import PLATFORM
 
 HERE = Address("telegram", "1")
 

@@ -10,7 +10,7 @@ from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, TurnEnded, Wake
 from alipes.runtime.subscription import MAX_BACKLOG
-from alipes.store import peers
+from alipes.store.sqlite import peers
 from tests.world.environment import LIMIT_S
 
 HERE, THERE = Address("cli", "here"), Address("cli", "there")

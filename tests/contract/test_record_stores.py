@@ -13,10 +13,10 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.store.approvals import StoredQuestion
 from alipes.kernel.store.memory import Proposal
-from alipes.kernel.store.search import SearchScope
 from alipes.kernel.store.usage import UsageDay
 from alipes.kernel.turns import Address, CompactionState, Inbound, Said, Usage
 from alipes.kernel.usage import UsageRecord
+from alipes.store.ports.search import SearchScope
 
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage, Wake
-from alipes.store.database.rows import Decoders, to_json
+from alipes.store.sql.rows import Decoders, to_json
 
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 CALL = ToolCall("c1", "terminal", {"command": "ls", "deep": [1, 2.5, None, {"x": True}]})

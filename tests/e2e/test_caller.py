@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.processes.child import open_child
-from alipes.store.peers import open_processes
+from alipes.store.sqlite.peers import open_processes
 
 async def main(signs, command):
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ import pytest
 
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.e2e.program import Finished, Home
 
 pytestmark = pytest.mark.deadline(60)

@@ -4,7 +4,7 @@ import pytest
 
 from alipes.cli.main import main
 from alipes.config.paths import Paths
-from alipes.store.database.files import DATABASE_FILE
+from alipes.store.sqlite.files import DATABASE_FILE
 from tests.unit.store.test_move import source, url
 
 __all__ = ["source", "url"]

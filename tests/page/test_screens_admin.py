@@ -15,8 +15,8 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.store.people import PairingRequest
 from alipes.kernel.turns import Address
 from alipes.runtime.log_file import open_log
-from alipes.store.database.database import open_database
-from alipes.store.people import SqlPeople
+from alipes.store.sql.people import SqlPeople
+from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show, start_run
 from tests.world.model_server import Say
 from tests.world.plugin_sources import native

@@ -11,8 +11,8 @@ from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.features.skills.versions import SkillFile, hash_files
 from alipes.kernel.store.memory import Proposal
-from alipes.store.database.database import open_database
-from alipes.store.memory.proposals import SqlProposals
+from alipes.store.sql.proposals import SqlProposals
+from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show
 
 pytestmark = [pytest.mark.deadline(120), pytest.mark.service("chromium")]

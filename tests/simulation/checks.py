@@ -7,7 +7,7 @@ import msgspec
 
 from alipes.kernel.messages import ToolResult
 from alipes.sessions.subagents.registry import PARENT_ENDED
-from alipes.store.database.rows import Decoders
+from alipes.store.sql.rows import Decoders
 from tests.simulation.fake_network import ME, FakeNetwork
 from tests.simulation.machine import Machine
 from tests.simulation.observer import Observer, unanswered

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from alipes.platforms.telegram import markup
-from alipes.store import store
-from alipes.store.database import database
-from alipes.store.peers import Processes
+from alipes.store.sqlite import database, store
+from alipes.store.sqlite.peers import Processes
 from tests.simulation.loop import DROPPED_TASKS, SeededLoop, Thread
 
 EPOCH = 1_800_000_000.0

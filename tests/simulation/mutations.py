@@ -26,11 +26,11 @@ from alipes.sessions import session
 from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry
 from alipes.sessions.turn_runner import TurnRunner
-from alipes.store import turns
-from alipes.store.database.database import SqliteDatabase
-from alipes.store.inbox import SqlInbox
-from alipes.store.outbox import SqlOutbox
-from alipes.store.turns import SqlTurns
+from alipes.store.sql import turns
+from alipes.store.sql.inbox import SqlInbox
+from alipes.store.sql.outbox import SqlOutbox
+from alipes.store.sql.turns import SqlTurns
+from alipes.store.sqlite.database import SqliteDatabase
 from tests.simulation.plan import DEFAULT_PROFILE, PlanProfile
 
 Patch = pytest.MonkeyPatch

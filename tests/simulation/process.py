@@ -47,10 +47,10 @@ from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.store.history import SqlCompactionStore
-from alipes.store.sql_store import SqlStore as Store
-from alipes.store.store import open_store
-from alipes.store.usage import SqlUsageLedger
+from alipes.store.sql.history import SqlCompactionStore
+from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sqlite.store import open_store
 from alipes.tools.clarify import Clarify
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.machine import EPOCH, Machine

@@ -9,10 +9,10 @@ from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.errors import Fenced
 from alipes.platforms.telegram.receive import ChatOrder
-from alipes.store.database.database import open_database
-from alipes.store.database.files import WalFile
-from alipes.store.store import open_store
-from tests.unit.store.test_database import insert_session, session_ids
+from alipes.store.sqlite.database import open_database
+from alipes.store.sqlite.files import WalFile
+from alipes.store.sqlite.store import open_store
+from tests.unit.store.sqlite.test_database import insert_session, session_ids
 from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import make_message

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve
 from tests.torture.homes import bot_texts, last_user_text, write_home

@@ -18,7 +18,7 @@ from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.store.jobs import SqlSchedules
 from alipes.features.schedules.timetable import Timetable, find_zone
 from alipes.kernel.turns import Stop
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.clock import Clock
 from tests.torture.trials import seeds, trials
 from tests.world import echo_model

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from alipes.agent.compaction.compaction import visible_messages
-from alipes.store.history import SqlCompactionStore
-from alipes.store.store import open_store
+from alipes.store.sql.history import SqlCompactionStore
+from alipes.store.sqlite.store import open_store
 from tests.e2e.program import Home
 from tests.torture.homes import open_service, write_home
 from tests.world.kill_trial import environment

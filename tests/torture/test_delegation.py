@@ -13,7 +13,7 @@ import pytest
 from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import find_running, tree, unique_name
 from tests.torture.trials import seeds

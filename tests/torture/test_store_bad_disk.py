@@ -20,7 +20,7 @@ from pathlib import Path
 from alipes.kernel.errors import *
 from alipes.kernel.messages import *
 from alipes.kernel.turns import *
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 
 home, HERE = Path(sys.argv[1]), Address("cli", "here")
 

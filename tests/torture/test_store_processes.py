@@ -14,7 +14,7 @@ import pytest
 
 from alipes.kernel.messages import user
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, Wake
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.torture.trials import seeds
 from tests.world.environment import LIMIT_S
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from alipes.kernel.errors import *
 from alipes.kernel.messages import *
 from alipes.kernel.turns import *
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 
 home, HERE = Path(sys.argv[1]), Address("cli", "here")
 

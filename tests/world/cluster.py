@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from alipes.store.database.files import DATABASE_FILE
+from alipes.store.sqlite.files import DATABASE_FILE
 from tests.world import echo_model
 from tests.world.cluster_worker import EFFECTS, SENDS, WorkerOptions
 from tests.world.environment import LIMIT_S, ROOT, environment

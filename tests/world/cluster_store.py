@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 
 
 @asynccontextmanager

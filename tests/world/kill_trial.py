@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.world.environment import environment as decided
 from tests.world.model_server import ModelProcess
 from tests.world.random_delays import check_transcript

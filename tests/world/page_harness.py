@@ -11,8 +11,8 @@ import httpx2
 from starlette.types import ASGIApp
 
 from alipes.kernel.store.web import BrowserScope
-from alipes.store.database.database import open_database
-from alipes.store.web.browsers import SqlBrowsers
+from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sqlite.database import open_database
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import endpoints_of
 from alipes.web.page.browsers import BrowserEndpoints, BrowserLogins

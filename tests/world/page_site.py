@@ -12,8 +12,8 @@ from typing import Any
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from alipes.kernel.store.web import BrowserScope
-from alipes.store.database.database import open_database
-from alipes.store.web.browsers import SqlBrowsers
+from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sqlite.database import open_database
 from tests.e2e.program import Home, children
 from tests.e2e.service import ServeProcess, open_serve, write_settings
 from tests.world.environment import LIMIT_S, require

@@ -13,8 +13,8 @@ from alipes.kernel.turns import Address, Event, Inbound, Turn, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.providers.registry import Backend
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.store.sql_store import SqlStore as Store
-from alipes.store.store import open_store
+from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sqlite.store import open_store
 
 
 class SingleModel:

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.world.postgres_server import open_postgres_store
 
 OpenStore = Callable[..., AbstractAsyncContextManager[Any]]

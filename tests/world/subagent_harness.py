@@ -15,7 +15,7 @@ from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Address, Delta, Inbound, ModelReply, TextDelta, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.world.session_harness import SessionHarness, SingleModel
 
 HERE = Address("test", "me")

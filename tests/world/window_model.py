@@ -20,9 +20,9 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
 from alipes.providers.registry import Backend
-from alipes.store.history import SqlCompactionStore
-from alipes.store.sql_store import SqlStore as Store
-from alipes.store.usage import SqlUsageLedger
+from alipes.store.sql.history import SqlCompactionStore
+from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.usage import SqlUsageLedger
 
 PER_TOKEN = 4
 SUMMARY = "The person wants a book. Chapter one is written."

@@ -42,7 +42,6 @@ from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreE
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
-from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
@@ -51,9 +50,10 @@ from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
-from alipes.store.home_store import open_home_archive, open_home_store
-from alipes.store.peers import open_processes
-from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
+from alipes.store.open import open_home_archive, open_home_store
+from alipes.store.ports.archive import Archive
+from alipes.store.sqlite.peers import open_processes
+from alipes.store.sqlite.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.tools.documents.documents import EXTRA, missing_libraries
 
 MIN_PYTHON = (3, 11)

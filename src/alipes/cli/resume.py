@@ -10,7 +10,7 @@ from alipes.console.options import parse_talk
 from alipes.console.render import format_table, to_one_line, truncate
 from alipes.console.stdio import terminal_width
 from alipes.kernel.formatting import ID, format_ago, format_excerpt
-from alipes.kernel.store.archive import SessionFacts
+from alipes.store.ports.archive import SessionFacts
 
 LISTED = 20
 _SHORT, _LONG = "-r", "--resume"

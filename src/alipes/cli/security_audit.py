@@ -25,8 +25,8 @@ from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.store.home_store import open_home_store
-from alipes.store.quick_reads import SQLITE_VERSION, store_exists, store_files
+from alipes.store.open import open_home_store
+from alipes.store.sqlite.quick_reads import SQLITE_VERSION, store_exists, store_files
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 

@@ -9,8 +9,8 @@ from alipes.console import render
 from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.store.cluster import ServerFacts
-from alipes.store.home_store import inspect_home_server
+from alipes.store.open import inspect_home_server
+from alipes.store.ports.cluster import ServerFacts
 
 MAX_CLOCK_DIFFERENCE_S = 1.0
 

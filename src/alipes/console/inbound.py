@@ -21,7 +21,7 @@ from alipes.runtime.program_name import program_name
 
 if TYPE_CHECKING:
     from alipes.app import App
-    from alipes.kernel.store.archive import SessionFacts
+    from alipes.store.ports.archive import SessionFacts
 
 PLATFORM = "terminal"
 MAX_IMAGE_BYTES = 20_000_000

@@ -33,7 +33,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
-from alipes.store.home_store import open_home_store
+from alipes.store.open import open_home_store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.common import child_environment, is_secret_variable, make_places
 from alipes.tools.sandbox import SandboxExtras, make_backend

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
 from alipes.kernel.platform import Capabilities, ConnectionState, IncomingMessage, MessagePart, OnMessage, Platform
-from alipes.kernel.store.cluster import LeaderElection
 from alipes.kernel.turns import Address
 from alipes.runtime.tasks import backoff, raise_if_cancelled
+from alipes.store.ports.cluster import LeaderElection
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.cluster import PlatformStates
 from alipes.runtime.tasks import run_to_completion
+from alipes.store.ports.cluster import PlatformStates
 
 SAVE_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 1_000_000

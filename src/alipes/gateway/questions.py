@@ -37,7 +37,7 @@ from alipes.kernel.turns import (
 )
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.sessions import Sessions
-from alipes.store import outbox as stored
+from alipes.store.sql import outbox as stored
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answered: TypeAlias = ApprovalAnswered | QuestionAnswered

@@ -7,10 +7,10 @@ import msgspec
 
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.messages import Json
-from alipes.kernel.store.archive import SessionFacts
-from alipes.store.database.connection import Connection
-from alipes.store.database.damage import RowDecoder
-from alipes.store.history import list_ancestors, unreadable_message
+from alipes.store.ports.archive import SessionFacts
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.damage import RowDecoder
+from alipes.store.sql.history import list_ancestors, unreadable_message
 
 FORMAT = "alipes.session/1"
 MAX_TITLE_CHARS = 60

@@ -15,10 +15,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from alipes.kernel.errors import AlipesError, ProviderError, Refused, Transient
-from alipes.kernel.store.cluster import ClusterView
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import EgressCounts
+from alipes.store.ports.cluster import ClusterView
 from alipes.web.auth import Authenticator, RequestLimits, WrongKeyDelay, read_body
 from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_response
 from alipes.web.metrics import CONTENT_TYPE, ClusterMetrics, QueueDepths, ServerMetrics, render_metrics

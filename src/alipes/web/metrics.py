@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.store.cluster import ClusterStatus, ClusterView
 from alipes.kernel.turns import Turn, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import EgressCounts
+from alipes.store.ports.cluster import ClusterStatus, ClusterView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample: TypeAlias = tuple[str, Mapping[str, str], float]

@@ -18,10 +18,10 @@ from alipes.features.usage.commands import lines, plot, report
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.store.archive import UsageSum
 from alipes.kernel.turns import Address, Inbound, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.store.store import open_store
+from alipes.store.ports.archive import UsageSum
+from alipes.store.sqlite.store import open_store
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 
 

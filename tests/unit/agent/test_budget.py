@@ -14,8 +14,8 @@ from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, Inbound, ModelReply, Notice, Said, Turn, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.store.store import open_store
-from alipes.store.usage import SqlUsageLedger
+from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sqlite.store import open_store
 from tests.unit.agent_harness import Hand
 from tests.world.environment import LIMIT_S
 from tests.world.session_harness import inbound, open_sessions

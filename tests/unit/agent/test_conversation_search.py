@@ -9,12 +9,12 @@ from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.search import conversations
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.runtime.embeddings import embed_texts, find_package
-from alipes.store.database.files import DATABASE_FILE
 from alipes.store.search import index
 from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.store import open_store
+from alipes.store.sqlite.files import DATABASE_FILE
+from alipes.store.sqlite.store import open_store
 from alipes.testing.agent import open_agent
-from tests.unit.store.test_archive import run_turn
+from tests.unit.store.sqlite.test_archive import run_turn
 from tests.world.wait import until
 
 ANIMALS = ("cat", "kitten", "purring")

@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.search.session_search import SOURCE, visible_scope
-from alipes.kernel.store.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
+from alipes.store.ports.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
 

@@ -9,8 +9,8 @@ import pytest
 
 from alipes.cli.main import main
 from alipes.runtime.process_lock import hold_process_lock
-from alipes.store.store import open_store
-from alipes.store.web.browsers import SqlBrowsers
+from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sqlite.store import open_store
 
 
 @pytest.fixture

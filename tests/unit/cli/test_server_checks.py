@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from alipes.cli.server_checks import check_folder, find_results
-from alipes.kernel.store.cluster import ServerFacts
+from alipes.store.ports.cluster import ServerFacts
 
 GOOD = ServerFacts(
     version="15.4",

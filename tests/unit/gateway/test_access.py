@@ -14,10 +14,10 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.store.people import CODE_VALID_S
 from alipes.kernel.turns import Address
 from alipes.sessions.people import approve
-from alipes.store.database.files import DATABASE_FILE
-from alipes.store.inbox import KEEP_S, SqlInbox
-from alipes.store.people import MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
-from alipes.store.store import open_store
+from alipes.store.sql.inbox import KEEP_S, SqlInbox
+from alipes.store.sql.people import MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
+from alipes.store.sqlite.files import DATABASE_FILE
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
 

@@ -13,8 +13,8 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import Capabilities
 from alipes.kernel.turns import Address
-from alipes.store.outbox import SqlOutbox
-from alipes.store.store import open_store
+from alipes.store.sql.outbox import SqlOutbox
+from alipes.store.sqlite.store import open_store
 from tests.world.fake_platform import TALENTS, FakePlatform, ReplyLost
 
 ME, YOU = Address("test", "me"), Address("test", "you")

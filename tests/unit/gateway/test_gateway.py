@@ -23,7 +23,7 @@ from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import CommandContribution, PromptTemplate
 from alipes.plugins.specs import Admission
 from alipes.providers.transcription import command_transcriber
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.tools.documents.documents import DocumentConverter
 from tests.world.fake_platform import FakePlatform

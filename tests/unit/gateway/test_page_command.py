@@ -5,7 +5,7 @@ import re
 import pytest
 
 from alipes.gateway.policy import PlatformPolicy
-from alipes.store.web.browsers import SqlBrowsers
+from alipes.store.sql.browsers import SqlBrowsers
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
 

@@ -16,7 +16,7 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
 from alipes.sessions.questions import rule_for
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import turn as a_turn
 from tests.world.session_harness import inbound, open_sessions

@@ -9,7 +9,7 @@ from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Envelope, Notice,
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.unit.features.subagents.test_tool import KEY, NAP, no_trace, parent_and, results
 from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents
 

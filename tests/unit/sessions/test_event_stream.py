@@ -18,7 +18,7 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.sessions.event_stream import SessionFollower
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.world.environment import LIMIT_S
 
 PLACE = Address("terminal", "here")

@@ -10,7 +10,7 @@ from alipes.kernel.turns import Notice, Said, Stop, TextDelta, TurnEnded, TurnSt
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.sessions.sessions import Sessions
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.session_harness import Running, inbound, make_agent, open_sessions
 

@@ -13,7 +13,7 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Envelope, Reset, Said, SessionChanged, Steer, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.random_delays import check_transcript
 from tests.world.session_harness import Running, inbound, make_agent, open_sessions

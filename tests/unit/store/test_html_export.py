@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store.html_export import to_html
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database.files import DATABASE_FILE
 from alipes.store.postgres.move import move_to_postgres, move_to_sqlite
-from alipes.store.store import open_store
+from alipes.store.sqlite.files import DATABASE_FILE
+from alipes.store.sqlite.store import open_store
 from tests.world.postgres_server import postgres_schema, postgres_server
 
 

@@ -24,14 +24,14 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.store.api import Continuation
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.database.database import open_database
-from alipes.store.database.migrations import SCHEMA, migrate, schema_version
-from alipes.store.history import SqlCompactionStore
-from alipes.store.people import SqlPeople
-from alipes.store.store import open_store
-from alipes.store.web.api_history import IMPORTED, SqlApiHistory
-from alipes.store.web.api_keys import SqlApiKeys, SqlWebhooks
-from alipes.store.web.api_runs import SqlResponses
+from alipes.store.sql.api_history import IMPORTED, SqlApiHistory
+from alipes.store.sql.api_keys import SqlApiKeys, SqlWebhooks
+from alipes.store.sql.api_runs import SqlResponses
+from alipes.store.sql.history import SqlCompactionStore
+from alipes.store.sql.people import SqlPeople
+from alipes.store.sqlite.database import open_database
+from alipes.store.sqlite.migrations.migrations import SCHEMA, migrate, schema_version
+from alipes.store.sqlite.store import open_store
 
 BACKUP = Path(__file__).with_name("home_of_previous_release.tgz")
 ANN = Address("telegram", "4711")
@@ -204,7 +204,7 @@ async def test_several_processes_may_open_it_at_once(home):
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from alipes.store.store import open_store\n"
+        "from alipes.store.sqlite.store import open_store\n"
         "async def main():\n"
         "    async with open_store(Path(sys.argv[1])) as store:\n"
         "        print(len(await store.archive.sessions()), len(await store.archive.search('Tycho')))\n"

@@ -11,15 +11,15 @@ from bench.large_home import insert_session
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.store.api import SessionQuery
-from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
-from alipes.store.database.database import open_database
+from alipes.store.ports.search import SearchScope, SessionOwner
 from alipes.store.search import index, query
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.scope import MAX_SPANS, find_spans
-from alipes.store.store import open_store
-from alipes.store.web.api_runs import SqlApiRuns
-from tests.unit.store.test_archive import run_turn
+from alipes.store.sql.api_runs import SqlApiRuns
+from alipes.store.sqlite.database import open_database
+from alipes.store.sqlite.store import open_store
+from tests.unit.store.sqlite.test_archive import run_turn
 
 PEOPLE = 1_000
 

@@ -11,8 +11,8 @@ from alipes.config.settings import ApiConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
 from alipes.runtime.redaction import SecretRegistry
-from alipes.store.store import open_store
-from alipes.store.web.api_keys import SqlApiKeys
+from alipes.store.sql.api_keys import SqlApiKeys
+from alipes.store.sqlite.store import open_store
 from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, WrongKeyDelay, hash_key
 from alipes.web.endpoint import Caller, HttpProblem
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web import events
 from tests.unit.agent_harness import play

@@ -9,7 +9,7 @@ import pytest
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult
 from alipes.kernel.store.api import PageQuery
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.queries.transcript import SqlTranscripts
+from alipes.store.sql.transcript import SqlTranscripts
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import play
 from tests.world.api_harness import ApiHarness, open_api

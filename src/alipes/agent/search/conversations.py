@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.kernel.store.archive import Archive
-from alipes.kernel.store.search import EVERYTHING, SearchContext, SearchHit, SearchIndexer, SearchScope
+from alipes.store.ports.archive import Archive
+from alipes.store.ports.search import EVERYTHING, SearchContext, SearchHit, SearchIndexer, SearchScope
 
 Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[list[float]] | None]]
 MIN_MISSING = 500

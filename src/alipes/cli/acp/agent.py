@@ -36,8 +36,8 @@ from alipes.config.settings import Settings
 from alipes.console.inbound import PLATFORM, activate_conversation, new_address
 from alipes.console.line_input import JsonLines
 from alipes.kernel.errors import AlipesError, SessionError
-from alipes.kernel.store.search import SearchScope
 from alipes.kernel.turns import Address, Inbound
+from alipes.store.ports.search import SearchScope
 
 log = logging.getLogger(__name__)
 LISTED = 50

@@ -18,11 +18,11 @@ from alipes.console import help_text, render
 from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.store.archive import StoreFacts
-from alipes.kernel.store.outbox import RESTORED_REASON
 from alipes.store.backups import backup_archive
-from alipes.store.peers import open_processes
-from alipes.store.store import open_archive, open_store
+from alipes.store.ports.archive import StoreFacts
+from alipes.store.ports.outbox import RESTORED_REASON
+from alipes.store.sqlite.peers import open_processes
+from alipes.store.sqlite.store import open_archive, open_store
 
 
 def run_backup(argv: list[str]) -> int:

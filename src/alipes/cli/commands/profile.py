@@ -36,7 +36,7 @@ from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import closest_matches, format_count
 from alipes.runtime.process_lock import find_holder
 from alipes.runtime.processes.ancestors import living_agents
-from alipes.store.quick_reads import store_exists
+from alipes.store.sqlite.quick_reads import store_exists
 
 _OWN = (
     *("run", "logs", "spill", "files", "checkpoints", "outgoing", "browser", "cache", "sandbox", "plugin-data"),

@@ -19,7 +19,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
 from alipes.kernel.store.store import Store
 from alipes.runtime.process_lock import find_holder
-from alipes.store.home_store import open_home_store
+from alipes.store.open import open_home_store
 
 POLL_S = 0.1
 """Interval between two checks of the delivery."""

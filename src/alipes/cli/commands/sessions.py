@@ -22,11 +22,11 @@ from alipes.features.usage.commands import lines, report
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
-from alipes.kernel.store.archive import CLEAN_STEPS, Archive, SessionFacts
-from alipes.kernel.store.search import SearchHit, SearchScope
 from alipes.kernel.turns import Usage
 from alipes.store.export import to_markdown
 from alipes.store.html_export import to_html
+from alipes.store.ports.archive import CLEAN_STEPS, Archive, SessionFacts
+from alipes.store.ports.search import SearchHit, SearchScope
 
 ID = 6
 """Characters of an id that are shown; any unique start of an id works as a name."""

@@ -13,9 +13,9 @@ from alipes.console.common import print_json
 from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
-from alipes.store.home_store import copy_to_postgres, copy_to_sqlite, inspect_home_server
-from alipes.store.peers import open_processes
-from alipes.store.quick_reads import store_files
+from alipes.store.open import copy_to_postgres, copy_to_sqlite, inspect_home_server
+from alipes.store.sqlite.peers import open_processes
+from alipes.store.sqlite.quick_reads import store_files
 
 SQLITE = "sqlite"
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from alipes.features.memory.change import MemoryChange, MemoryOrigin, MemoryTarget
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import SqlRows, clean_text, to_json
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import SqlRows, clean_text, to_json
 
 KEPT_CHANGES = 1000
 """Changes that are kept for each file."""

@@ -245,7 +245,7 @@ async def _run(settings: Settings, name: str, *, wait: bool) -> int:
     """Run a job now: in the server if there is one, else here."""
     if find_holder(settings.paths.run / LOCK_NAME) is None:
         return await _run_here(settings, name)
-    from alipes.store.home_store import open_home_store  # noqa: PLC0415
+    from alipes.store.open import open_home_store  # noqa: PLC0415
 
     async with open_home_store(settings) as store:
         schedules = Schedules(settings, store)

@@ -8,8 +8,8 @@ from msgspec import Struct
 from alipes.features.schedules.job import FirePlan, Job, JobRun, Schedule, ScheduleState
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.cluster import ScheduleChangeFeed
 from alipes.kernel.turns import Inbound
+from alipes.store.ports.cluster import ScheduleChangeFeed
 
 
 class NewRun(Struct, frozen=True):

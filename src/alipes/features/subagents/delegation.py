@@ -14,9 +14,7 @@ from alipes.features.subagents.tool import DelegationRequest, SubagentTask
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.store.archive import TurnFacts
 from alipes.kernel.store.store import Store
-from alipes.kernel.store.turns import PLATFORM
 from alipes.kernel.turns import Address, Event, Inbound, Origin, Turn, TurnEnded
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.event_stream import TurnFollower
@@ -24,6 +22,8 @@ from alipes.sessions.plugin_host import detached_context
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
 from alipes.sessions.subagents.text import INSTRUCTIONS, describe_started, describe_step, format_reports, task_prompt
+from alipes.store.ports.archive import TurnFacts
+from alipes.store.ports.turns import PLATFORM
 
 TOOL = "delegate_task"
 INTERACTIVE_TOOLS = ("clarify",)

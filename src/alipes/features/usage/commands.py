@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_columns, format_count, format_excerpt, format_money, format_usage
-from alipes.kernel.store.archive import Archive, UsageGrouping, UsageSum
 from alipes.kernel.turns import Usage
+from alipes.store.ports.archive import Archive, UsageGrouping, UsageSum
 
 
 def cost(spent: UsageSum) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from alipes.kernel.store.search import EVERYTHING, SearchScope
 from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store import export
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import SqlRows, usage_from_row
+from alipes.store.ports.search import EVERYTHING, SearchScope
 from alipes.store.search.scope import scope_conditions
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import SqlRows, usage_from_row
 
 QUARTER_S = 900
 _SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),

@@ -18,7 +18,7 @@ from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.kernel.store.store import Store
 from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
-from alipes.store.home_store import open_home_store
+from alipes.store.open import open_home_store
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.store.search import SessionOwner
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
+from alipes.store.ports.search import SessionOwner
 
 API_PLATFORM = "api"
 

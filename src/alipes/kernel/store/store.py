@@ -8,16 +8,6 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.features.schedules.run import ScheduleRunStore, ScheduleStore
     from alipes.kernel.store.api import ApiHistoryStore, ApiRunStore, ResponseStore, TranscriptStore
     from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
-    from alipes.kernel.store.archive import Archive
-    from alipes.kernel.store.cluster import (
-        ClusterView,
-        Dispatcher,
-        EventBus,
-        HomeChangeFeed,
-        LeaderElection,
-        PlatformStates,
-        ScheduleChangeFeed,
-    )
     from alipes.kernel.store.conversations import (
         PromptSectionStore,
         SessionStore,
@@ -28,12 +18,22 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.health import StoreHealth
     from alipes.kernel.store.inbox import InboxStore
     from alipes.kernel.store.memory import MemoryStore, ProposalStore
-    from alipes.kernel.store.outbox import DraftStore, OutboxStore
     from alipes.kernel.store.people import PeopleStore
-    from alipes.kernel.store.search import SearchIndexer
-    from alipes.kernel.store.turns import BackgroundProcessStore, SubagentStore, TurnStore
     from alipes.kernel.store.usage import SkillUseStore, UsageReports
     from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
+    from alipes.store.ports.archive import Archive
+    from alipes.store.ports.cluster import (
+        ClusterView,
+        Dispatcher,
+        EventBus,
+        HomeChangeFeed,
+        LeaderElection,
+        PlatformStates,
+        ScheduleChangeFeed,
+    )
+    from alipes.store.ports.outbox import DraftStore, OutboxStore
+    from alipes.store.ports.search import SearchIndexer
+    from alipes.store.ports.turns import BackgroundProcessStore, SubagentStore, TurnStore
 
 
 class Store(Protocol):

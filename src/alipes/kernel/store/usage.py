@@ -5,8 +5,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.store.search import EVERYTHING, SearchScope
 from alipes.kernel.turns import Turn, Usage
+from alipes.store.ports.search import EVERYTHING, SearchScope
 
 
 class SkillUsage(Struct, frozen=True):

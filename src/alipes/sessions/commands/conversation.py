@@ -16,10 +16,10 @@ from alipes.kernel.conversations import PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
-from alipes.kernel.store.turns import Subagent
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
 from alipes.sessions.subagents.text import last_text
+from alipes.store.ports.turns import Subagent
 
 EVERY = "all"
 

@@ -10,10 +10,10 @@ import msgspec
 from alipes.kernel.conversations import ActiveSession
 from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt
 from alipes.kernel.messages import Json
-from alipes.kernel.store.archive import SessionFacts
 from alipes.sessions.commands.context import CommandContext, CommandReply, CopyText, SendFile, parse_count
 from alipes.store.export import to_markdown
 from alipes.store.html_export import to_html
+from alipes.store.ports.archive import SessionFacts
 
 LISTED = 20
 FORCE = "--force"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from alipes.kernel.formatting import ID, format_columns, format_duration, format_excerpt, join_names
-from alipes.kernel.store.turns import Subagent
 from alipes.kernel.turns import Stop
 from alipes.sessions.commands.context import CommandContext, CommandReply, FollowJob
 from alipes.sessions.subagents.text import last_text
+from alipes.store.ports.turns import Subagent
 from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
 
 EVERY = "all"

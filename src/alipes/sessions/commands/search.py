@@ -4,9 +4,9 @@ import re
 import time
 
 from alipes.kernel.formatting import ID, format_ago, format_excerpt
-from alipes.kernel.store.search import EVERYTHING, ContextMessage, SearchContext, SearchHit, SearchScope
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.store.export import format_place
+from alipes.store.ports.search import EVERYTHING, ContextMessage, SearchContext, SearchHit, SearchScope
 
 HINT = "WORDS | around NUMBER [COUNT]"
 LISTED = 20

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from alipes.agent.tool_calls import shorten
 from alipes.kernel.formatting import ID, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import Message
-from alipes.kernel.store.archive import TurnFacts
-from alipes.kernel.store.turns import KEY_PREFIX
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Event, Origin, ToolStarted, TurnEnded, TurnStarted
+from alipes.store.ports.archive import TurnFacts
+from alipes.store.ports.turns import KEY_PREFIX
 
 LONGEST = 40_000
 """Characters of all reports of one call together."""

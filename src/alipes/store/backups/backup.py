@@ -12,12 +12,12 @@ import msgspec
 
 from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.archive import StoreFacts
-from alipes.store.database.connection import Connection
-from alipes.store.database.damage import find_damaged_rows
-from alipes.store.database.errors import translate_error
-from alipes.store.database.files import is_writable, open_readable
+from alipes.store.ports.archive import StoreFacts
 from alipes.store.search import index
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.damage import find_damaged_rows
+from alipes.store.sql.errors import translate_error
+from alipes.store.sqlite.files import is_writable, open_readable
 
 T = TypeVar("T")
 PAGES_PER_STEP = 1024

@@ -22,8 +22,8 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import StoreError
 from alipes.store.backups.backup import CancelFlag, copy_database, run_in_thread, write_atomically
-from alipes.store.database.files import DATABASE_FILE
-from alipes.store.database.migrations import SCHEMA
+from alipes.store.sqlite.files import DATABASE_FILE
+from alipes.store.sqlite.migrations.migrations import SCHEMA
 
 FORMAT = 1
 MANIFEST = "alipes-backup.json"

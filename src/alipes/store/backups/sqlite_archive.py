@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from alipes.kernel.store.archive import StoreFacts
-from alipes.store.archive import SqlArchive
 from alipes.store.backups import backup
-from alipes.store.database.database import SqliteDatabase
+from alipes.store.ports.archive import StoreFacts
 from alipes.store.search import index
+from alipes.store.sqlite.archive import SqlArchive
+from alipes.store.sqlite.database import SqliteDatabase
 
 
 class SqliteArchive(SqlArchive):

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.cluster import EventSubscription
 from alipes.kernel.turns import Envelope
 from alipes.runtime.subscription import Subscription
-from alipes.store.peers import MissedFrame, PublishedFrame
+from alipes.store.ports.cluster import EventSubscription
 from alipes.store.postgres.notifications import (
     AddedFrame,
     ConfirmedFrame,
@@ -20,6 +19,7 @@ from alipes.store.postgres.notifications import (
     SubscriptionsFrame,
 )
 from alipes.store.postgres.workers import Workers
+from alipes.store.sqlite.peers import MissedFrame, PublishedFrame
 
 log = logging.getLogger(__name__)
 

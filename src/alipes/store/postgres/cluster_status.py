@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.cluster import ClusterStatus, WorkerStatus
-from alipes.store.database.connection import Connection
+from alipes.store.ports.cluster import ClusterStatus, WorkerStatus
 from alipes.store.postgres.database import PostgresDatabase
 from alipes.store.postgres.leaders import Leaders
 from alipes.store.postgres.notifications import Notifications, ProbeFrame
 from alipes.store.postgres.workers import LEASE_S, Workers, application_name
+from alipes.store.sql.connection import Connection
 
 LISTEN = "listen"
 """The role of workers that receive on messengers."""

@@ -15,9 +15,9 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.types.string import StrDumperUnknown
 
 from alipes.kernel.errors import LeaseLost, StoreError, StoreFull
-from alipes.store.database.connection import Values
 from alipes.store.postgres.dialect import translate
 from alipes.store.postgres.workers import LEASE_LOST
+from alipes.store.sql.connection import Values
 
 T = TypeVar("T")
 

@@ -18,9 +18,12 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError, StoreFull
-from alipes.kernel.store.cluster import WriteCounts
-from alipes.store.database.connection import Connection, Database, RowChange
-from alipes.store.database.database import (
+from alipes.store.ports.cluster import WriteCounts
+from alipes.store.postgres.connection import PostgresConnection, PostgresSession, translate_error
+from alipes.store.postgres.migrate import migrate
+from alipes.store.postgres.workers import LEASE_LOST
+from alipes.store.sql.connection import Connection, Database, RowChange
+from alipes.store.sqlite.database import (
     RESULTS_PER_STEP,
     WriteFailure,
     WriteJob,
@@ -28,9 +31,6 @@ from alipes.store.database.database import (
     set_outcome,
     wait_to_end,
 )
-from alipes.store.postgres.connection import PostgresConnection, PostgresSession, translate_error
-from alipes.store.postgres.migrate import migrate
-from alipes.store.postgres.workers import LEASE_LOST
 
 log = logging.getLogger(__name__)
 

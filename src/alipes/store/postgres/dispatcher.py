@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection
 from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.turns import Op, Wake
-from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.capacity import BATCH, MAX_BATCH, WORK, Capacity
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
 from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
+from alipes.store.sqlite.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
 
 log = logging.getLogger(__name__)
 

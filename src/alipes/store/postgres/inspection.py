@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.cluster import ServerFacts
+from alipes.store.ports.cluster import ServerFacts
 from alipes.store.postgres.migrate import list_migrations, needed_schema, schema_version
 
 CONNECT_TIMEOUT_S = 5

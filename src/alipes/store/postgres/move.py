@@ -19,8 +19,8 @@ from msgspec import Struct
 from psycopg import sql
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database import migrations as sqlite_migrations
 from alipes.store.postgres.migrate import list_migrations, migrate, schema_version
+from alipes.store.sqlite.migrations import migrations as sqlite_migrations
 
 Row: TypeAlias = tuple[Any, ...]
 PgConnection: TypeAlias = "psycopg.Connection[Any]"

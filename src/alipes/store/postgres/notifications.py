@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from alipes.runtime.subscription import MAX_BACKLOG
-from alipes.store.database.rows import to_json_bytes
-from alipes.store.peers import MissedFrame, OpsFrame, PublishedFrame, SchedulesFrame, WakeFrame
 from alipes.store.postgres.direct import ConnectionLost, open_direct
 from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name, channel_of
+from alipes.store.sql.rows import to_json_bytes
+from alipes.store.sqlite.peers import MissedFrame, OpsFrame, PublishedFrame, SchedulesFrame, WakeFrame
 
 log = logging.getLogger(__name__)
 

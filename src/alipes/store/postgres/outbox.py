@@ -7,10 +7,10 @@ from typing import Any, Literal
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import to_json
-from alipes.store.outbox import COLUMNS, OPEN, SqlOutbox, delivery_from_row, with_drafts
 from alipes.store.postgres.turns import VerbDatabase
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.outbox import COLUMNS, OPEN, SqlOutbox, delivery_from_row, with_drafts
+from alipes.store.sql.rows import to_json
 
 FRESH_S = 60.0
 """A message that is not older than this can be taken without being read first."""

@@ -1,6 +1,6 @@
 """State files of messengers in PostgreSQL, for the worker that receives next."""
 
-from alipes.store.database.rows import SqlRows
+from alipes.store.sql.rows import SqlRows
 
 
 class PostgresPlatformStates(SqlRows):

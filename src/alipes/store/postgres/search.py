@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.archive import StoreFacts
-from alipes.kernel.store.search import SearchHit
-from alipes.store.archive import SqlArchive
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import clean_text
+from alipes.store.ports.archive import StoreFacts
+from alipes.store.ports.search import SearchHit
 from alipes.store.search.index import TRIGRAMS, expected_entries
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.query import (
@@ -22,6 +19,9 @@ from alipes.store.search.query import (
     rank,
 )
 from alipes.store.search.scope import list_sessions
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import clean_text
+from alipes.store.sqlite.archive import SqlArchive
 
 _MIN_PREFIX = 3
 _FIND = """SELECT found.number, length(found.text),

@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from alipes.store.background import PostgresBackgroundProcesses
-from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.capacity import OWN, Capacity
 from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
@@ -18,8 +16,10 @@ from alipes.store.postgres.platform_states import PostgresPlatformStates
 from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
 from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import LEASE_S, Workers, open_workers
-from alipes.store.sql_store import SqlStore
-from alipes.store.store_tasks import StoreTasks
+from alipes.store.sql.background import PostgresBackgroundProcesses
+from alipes.store.sql.store import SqlStore
+from alipes.store.sql.store_tasks import StoreTasks
+from alipes.store.sqlite.peers import SchedulesFrame, Spawn
 
 ALL_ROLES = frozenset({"listen", "work", "web"})
 FLUSH_TIMEOUT_S = 1.0

@@ -11,14 +11,14 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.cluster import Liveness, WriteCounts
-from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
-from alipes.store import history, outbox
-from alipes.store.database.connection import Database
-from alipes.store.database.rows import Decoders, clean_text
+from alipes.store.ports.cluster import Liveness, WriteCounts
+from alipes.store.ports.turns import OpeningMessages
 from alipes.store.postgres.capacity import Capacity
-from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_op_row, make_turn_row
+from alipes.store.sql import history, outbox
+from alipes.store.sql.connection import Database
+from alipes.store.sql.rows import Decoders, clean_text
+from alipes.store.sql.turns import SqlTurns, address_columns, inbound_columns, make_op_row, make_turn_row
 
 
 class VerbDatabase(Database, Protocol):

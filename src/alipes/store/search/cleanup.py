@@ -4,7 +4,7 @@ FTS5 only notes that a message is deleted: its words remain in older segments of
 rewrites the whole index, so it is done in small steps, and continues after a restart.
 """
 
-from alipes.store.database.connection import Connection
+from alipes.store.sql.connection import Connection
 
 TABLES = ("search_index", "search_trigrams")
 PAGES = 32

@@ -4,12 +4,13 @@ from typing import Literal
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
-from alipes.kernel.store.search import MAX_MESSAGES, ContextMessage, SearchContext, SearchScope
 from alipes.kernel.turns import Address
-from alipes.store import export, history
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import Decoders
+from alipes.store import export
+from alipes.store.ports.search import MAX_MESSAGES, ContextMessage, SearchContext, SearchScope
 from alipes.store.search.scope import list_sessions
+from alipes.store.sql import history
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import Decoders
 
 _RESULT_CHARS = 500
 

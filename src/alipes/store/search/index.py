@@ -8,10 +8,10 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from alipes.store import history
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import searchable_text
 from alipes.store.search.scope import Span
+from alipes.store.sql import history
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import searchable_text
 
 MAX_CHECKED_MESSAGES = 50_000
 """With more messages the index itself is not checked: the check blocks writers, here for a second at most."""

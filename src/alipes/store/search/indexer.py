@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import SqlRows
 from alipes.store.search import cleanup, index, vectors
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import SqlRows
 
 
 class SqlSearchIndexer(SqlRows):

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from alipes.kernel.store.search import EVERYTHING, SearchHit, SearchScope
 from alipes.kernel.turns import Address
 from alipes.store import export
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import Decoders, clean_text
+from alipes.store.ports.search import EVERYTHING, SearchHit, SearchScope
 from alipes.store.search import index
 from alipes.store.search.scope import ScopedMessages
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import Decoders, clean_text
 
 MAX_RANKED = 2_000
 """Ranking looks at this many of the newest matches."""

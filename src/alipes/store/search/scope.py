@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from alipes.kernel.store.search import SearchScope
-from alipes.store.database.connection import Connection
-from alipes.store.database.rows import clean_text
+from alipes.store.ports.search import SearchScope
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.rows import clean_text
 
 Span: TypeAlias = tuple[int, int]
 """Message numbers from the first to the last."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from alipes.store.database.connection import Connection
 from alipes.store.search import index
+from alipes.store.sql.connection import Connection
 
 MAX_COMPARED = 50_000
 """Only the newest messages are compared, in about 30 milliseconds."""

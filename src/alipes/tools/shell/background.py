@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Self
 
 from alipes.kernel.errors import StoreError, ToolError
-from alipes.kernel.store.turns import BackgroundProcessStore
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.store.ports.turns import BackgroundProcessStore
 from alipes.tools.shell.output import ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
 

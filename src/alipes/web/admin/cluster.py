@@ -3,7 +3,7 @@
 from msgspec import Struct
 from starlette.responses import Response
 
-from alipes.kernel.store.cluster import ClusterStatus, ClusterView
+from alipes.store.ports.cluster import ClusterStatus, ClusterView
 from alipes.web.admin.services import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 
 from alipes.kernel.messages import Image
 from alipes.kernel.store.api import ApiRunStore, ApiSession
-from alipes.kernel.store.archive import TurnFacts
-from alipes.kernel.store.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
+from alipes.store.ports.archive import TurnFacts
+from alipes.store.ports.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
 from alipes.web.runs.events import LiveRuns
 

@@ -17,7 +17,7 @@ from alipes.config.settings import AuxiliaryConfig
 from alipes.kernel.errors import NotAuthorised
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.tools.common import Places
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 

@@ -13,7 +13,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked
 from alipes.plugins.registry import Contributions
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from alipes.tools.common import Places
 from tests.unit.agent_harness import Hand
 from tests.unit.agent_harness import turn as a_turn

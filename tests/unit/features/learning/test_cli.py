@@ -11,7 +11,7 @@ from alipes.features.learning.review import SkillProposal
 from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.store.memory import Proposal
-from alipes.store.store import open_store
+from alipes.store.sqlite.store import open_store
 from tests.unit.features.skills.test_cli import home, put, skill_text
 
 __all__ = ["home"]

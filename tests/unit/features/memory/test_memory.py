@@ -17,8 +17,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
 from alipes.store.backups.backup_archive import _list_files
-from alipes.store.database.database import open_database
-from alipes.store.turns import insert_session
+from alipes.store.sql.turns import insert_session
+from alipes.store.sqlite.database import open_database
 from alipes.testing.leaks import no_leaks
 
 AGENT = MemoryOrigin("agent", "s1", "t1")

@@ -21,8 +21,8 @@ from alipes.kernel.errors import ConfigError, Refused
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.store.quick_reads import store_files
-from alipes.store.web.api_keys import SqlWebhooks
+from alipes.store.sql.api_keys import SqlWebhooks
+from alipes.store.sqlite.quick_reads import store_files
 from alipes.testing.agent import open_agent
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_model import call, stall

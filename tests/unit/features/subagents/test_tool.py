@@ -7,11 +7,11 @@ import pytest
 from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import ToolCall, ToolResult
-from alipes.kernel.store.turns import PLATFORM
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Said, Stop, ToolProgress, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
+from alipes.store.ports.turns import PLATFORM
 from tests.world.environment import LIMIT_S
 from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents
 

@@ -11,8 +11,8 @@ from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import Address, Inbound, Said, Turn, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.store.turns import SqlTurns
-from alipes.store.usage import SqlUsageLedger
+from alipes.store.sql.turns import SqlTurns
+from alipes.store.sql.usage import SqlUsageLedger
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.web.test_messages import seen
 from tests.world.api_harness import ApiHarness, open_api

@@ -29,7 +29,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address
-from alipes.store.web.api_keys import SqlWebhooks
+from alipes.store.sql.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator

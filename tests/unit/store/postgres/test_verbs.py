@@ -12,7 +12,7 @@ from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, Tool
 from alipes.store.postgres.capacity import Capacity
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.turns import PostgresTurns
-from alipes.store.turns import INSERT_OP, make_op_row
+from alipes.store.sql.turns import INSERT_OP, make_op_row
 from tests.unit.store.postgres.verb_database import open_calls
 from tests.world.postgres_server import postgres_schema
 

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 import psycopg
 
-from alipes.kernel.store.cluster import WriteCounts
+from alipes.store.ports.cluster import WriteCounts
 from alipes.store.postgres.database import encode_calls
 from alipes.store.postgres.migrate import migrate
 

@@ -13,8 +13,8 @@ from alipes.cli.terminal.terminal import TerminalApp
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt
-from alipes.kernel.store.archive import SessionFacts
-from alipes.kernel.store.search import SearchScope
+from alipes.store.ports.archive import SessionFacts
+from alipes.store.ports.search import SearchScope
 
 LISTED = 200
 PREVIEWED = 3

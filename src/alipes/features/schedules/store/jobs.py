@@ -17,11 +17,11 @@ from alipes.features.schedules.store.rows import (
     run_from_row,
     schedule_from_row,
 )
-from alipes.kernel.store.cluster import ScheduleChangeFeed
-from alipes.store.database.connection import Connection, Database
-from alipes.store.database.files import DATABASE_FILE
-from alipes.store.database.rows import SqlRows, clean_text, to_json
-from alipes.store.quick_reads import peek_rows
+from alipes.store.ports.cluster import ScheduleChangeFeed
+from alipes.store.sql.connection import Connection, Database
+from alipes.store.sql.rows import SqlRows, clean_text, to_json
+from alipes.store.sqlite.files import DATABASE_FILE
+from alipes.store.sqlite.quick_reads import peek_rows
 
 
 class SqlSchedules(SqlRows):

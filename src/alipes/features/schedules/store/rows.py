@@ -8,9 +8,9 @@ from msgspec import structs
 from alipes.features.schedules.job import Job, JobRun, Schedule
 from alipes.features.schedules.run import NewRun
 from alipes.kernel.turns import SCHEDULED
-from alipes.store.database.connection import Connection
-from alipes.store.database.damage import RowDecoder
-from alipes.store.database.rows import clean_text, to_json
+from alipes.store.sql.connection import Connection
+from alipes.store.sql.damage import RowDecoder
+from alipes.store.sql.rows import clean_text, to_json
 
 BATCH = 100
 """Rows that are handled in one transaction."""

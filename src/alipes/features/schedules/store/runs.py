@@ -16,11 +16,11 @@ from alipes.features.schedules.store.rows import (
 )
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
-from alipes.kernel.store.cluster import ScheduleChangeFeed
-from alipes.store import history, outbox
-from alipes.store.database.connection import Connection, Database
-from alipes.store.database.rows import SqlRows, clean_text
-from alipes.store.turns import TurnRow, admit_turn, make_turn_row
+from alipes.store.ports.cluster import ScheduleChangeFeed
+from alipes.store.sql import history, outbox
+from alipes.store.sql.connection import Connection, Database
+from alipes.store.sql.rows import SqlRows, clean_text
+from alipes.store.sql.turns import TurnRow, admit_turn, make_turn_row
 
 MAX_EXAMINED = 1000
 """Waiting runs that are looked at in one transaction."""

@@ -28,7 +28,7 @@ from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
-from alipes.store.quick_reads import store_exists
+from alipes.store.sqlite.quick_reads import store_exists
 from alipes.tools.common import make_places
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
