@@ -9,13 +9,13 @@ from alipes.cli.main import COMMANDS, PLANNED_COMMANDS
 from alipes.cli.plugins import doctor, install, scaffold
 from alipes.cli.plugins.install import InstallOptions
 from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins, list_plugins
-from alipes.cli.plugins.sources import parse_source
 from alipes.config.loader import load_settings
 from alipes.console import common, help_text
 from alipes.console.common import print_json, print_lines
 from alipes.console.options import OptionParser
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins import pins
+from alipes.plugins.install.sources import parse_source
 from alipes.runtime.log_file import open_log
 
 ACTIONS = ("list", "enable", "disable", "accept", "install", "update", "remove", "doctor", "new")

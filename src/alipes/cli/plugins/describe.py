@@ -7,18 +7,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
-from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
-from alipes.cli.plugins.packages import PackagePlan
-from alipes.cli.plugins.project import OwnModules
-from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
-from alipes.cli.plugins.sources import Source
 from alipes.config.environment import Variables
 from alipes.console import render
 from alipes.console.common import wrap_text
 from alipes.console.stdio import terminal_width
 from alipes.kernel.formatting import format_count
 from alipes.plugins.discovery import DiscoveredPlugin, is_hermes_name
+from alipes.plugins.install.fetch import FetchedPlugin, plugin_files
+from alipes.plugins.install.install_dir import InstalledPackage, measure_tree
+from alipes.plugins.install.packages import PackagePlan
+from alipes.plugins.install.project import OwnModules
+from alipes.plugins.install.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
+from alipes.plugins.install.sources import Source
 
 DescriptionRow: TypeAlias = tuple[str, str]
 """Name and text; without a name, the text is a line of its own."""

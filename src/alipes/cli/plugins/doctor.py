@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Literal
 
 from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
-from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.cli.plugins.list import PluginEntry, added_by, check_needs, format_added
-from alipes.cli.plugins.scan import CodeScan
 from alipes.cli.plugins.standalone import doors, make_registry, open_host
 from alipes.config.settings import Settings
 from alipes.console.common import CheckResult
 from alipes.console.stdio import divert_stdout
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins, is_hermes_name
 from alipes.plugins.dispatch import Hooks
+from alipes.plugins.install.install_dir import InstalledPlugin, read_installed
+from alipes.plugins.install.scan import CodeScan
 from alipes.plugins.instance import LoadEnvironment, PluginInstance
 from alipes.plugins.native_loader import NativeLoader
 

@@ -7,18 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli.plugins import describe, packages
-from alipes.cli.plugins.fetch import FetchedPlugin, fetch
-from alipes.cli.plugins.install_dir import (
-    InstalledPackage,
-    PluginDirectory,
-    PluginVersion,
-    hash_dependencies,
-    hash_tree,
-    open_plugin_directory,
-)
+from alipes.cli.plugins import describe
 from alipes.cli.plugins.list import check_needs, disable, enable, find_plugin
-from alipes.cli.plugins.sources import Source, github_address
 from alipes.config.loader import build_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -26,6 +16,17 @@ from alipes.console.common import confirm
 from alipes.kernel.errors import ConfigError
 from alipes.plugins import pins
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
+from alipes.plugins.install import packages
+from alipes.plugins.install.fetch import FetchedPlugin, fetch
+from alipes.plugins.install.install_dir import (
+    InstalledPackage,
+    PluginDirectory,
+    PluginVersion,
+    hash_dependencies,
+    hash_tree,
+    open_plugin_directory,
+)
+from alipes.plugins.install.sources import Source, github_address
 from alipes.plugins.private_packages import PACKAGES
 
 

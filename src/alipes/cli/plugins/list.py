@@ -8,10 +8,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
-from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
-from alipes.cli.plugins.packages import missing_packages
-from alipes.cli.plugins.project import read_requirements
-from alipes.cli.plugins.scan import POWER_LABELS
 from alipes.config.editor import change
 from alipes.config.environment import current_variables
 from alipes.config.loader import build_settings
@@ -22,6 +18,10 @@ from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status
+from alipes.plugins.install.install_dir import InstalledPlugin, read_installed
+from alipes.plugins.install.packages import missing_packages
+from alipes.plugins.install.project import read_requirements
+from alipes.plugins.install.scan import POWER_LABELS
 from alipes.plugins.private_packages import PACKAGES
 
 ENABLED: KeyPath = ("plugins", "enabled")

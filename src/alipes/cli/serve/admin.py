@@ -21,7 +21,7 @@ from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import find_plugins
 from alipes.runtime.processes.child import open_child
-from alipes.web.admin.services import CheckStatus, DoctorCheck, PlatformStatus, PluginFacts
+from alipes.web.control import CheckStatus, DoctorCheck, PlatformStatus, PluginFacts
 
 T = TypeVar("T")
 DOCTOR_TIMEOUT_S = 120.0

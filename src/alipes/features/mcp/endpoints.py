@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from alipes.config.display import mask
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.web.admin.services import AdminServices, refuse_invalid
+from alipes.web.control import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 if TYPE_CHECKING:

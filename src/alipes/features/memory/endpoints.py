@@ -11,7 +11,7 @@ from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import MAX_HISTORY, MemoryConflict, describe_change
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import hash_text
-from alipes.web.admin.services import AdminServices, refuse_invalid
+from alipes.web.control import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 PersonScope: TypeAlias = Annotated[

@@ -9,7 +9,7 @@ from alipes.features.schedules.job import JobRun, OverlapPolicy, RunState, Sched
 from alipes.features.schedules.schedules import ALL_TOOLS, MAX_DELAY_S, MAX_PROMPT_CHARS, MAX_RETRIES, ScheduleView
 from alipes.features.schedules.timetable import TimetableKind
 from alipes.kernel.turns import PermissionMode
-from alipes.web.admin.services import AdminServices, refuse_invalid
+from alipes.web.control import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 
 NEXT_TIMES = 5

@@ -21,7 +21,7 @@ from alipes.features.skills.versions import SkillVersion, hash_files, read_folde
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.store.memory import Proposal, ProposalKind
 from alipes.kernel.store.usage import SkillUsage
-from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
+from alipes.web.control import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 
 Hash: TypeAlias = Annotated[str, Meta(min_length=MIN_HASH_CHARS, max_length=64)]

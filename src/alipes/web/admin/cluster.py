@@ -4,7 +4,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from alipes.store.ports.cluster import ClusterStatus, ClusterView
-from alipes.web.admin.services import AdminServices
+from alipes.web.control import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 

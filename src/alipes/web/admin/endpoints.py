@@ -10,8 +10,8 @@ from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
 from alipes.web.admin.plugins import PluginEndpoints
 from alipes.web.admin.server import ServerEndpoints
-from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints
+from alipes.web.control import AdminServices, ServerControl
 from alipes.web.endpoint import ApiEndpoint, endpoints_of
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from alipes.runtime.json_text import to_json_bytes
 from alipes.runtime.log_file import LogLine, watch_log
 from alipes.runtime.log_reader import LogEntry, LogPlace, LogReader, parse_place
-from alipes.web.admin.services import AdminServices
+from alipes.web.control import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.sse import EventStream, SendFrames, frame
 

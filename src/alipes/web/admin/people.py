@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from alipes.kernel.store.people import CODE_VALID_S, Person, PersonRole
 from alipes.sessions.people import approve, find_person, is_listed, listed_people
-from alipes.web.admin.services import AdminServices, refuse_invalid
+from alipes.web.control import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 
 

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.outbox import Delivery, DeliveryState
-from alipes.web.admin.services import AdminServices, PlatformStatus, ServerControl
+from alipes.web.control import AdminServices, PlatformStatus, ServerControl
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 _UNSENT: tuple[DeliveryState, ...] = ("queued", "sending", "failed", "expired")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins.discovery import PluginStatus, State
-from alipes.web.admin.services import AdminServices, DoctorCheck, PluginFacts, ServerControl, refuse_invalid
+from alipes.web.control import AdminServices, DoctorCheck, PluginFacts, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 

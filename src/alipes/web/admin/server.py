@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from alipes import __version__
 from alipes.kernel.errors import AlipesError
-from alipes.web.admin.services import AdminServices, DoctorCheck, ServerControl, refuse_invalid
+from alipes.web.control import AdminServices, DoctorCheck, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 

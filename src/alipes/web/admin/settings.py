@@ -19,7 +19,7 @@ from alipes.config.value_types import HEADERS, VARIABLES, ValueForm
 from alipes.config.values import explain_value, format_origin, list_keys, resolve_key
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import hash_text
-from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
+from alipes.web.control import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 MAX_CHANGES = 200

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alipes.cli.plugins.trees import unpack
 from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import ConfigError
+from alipes.plugins.install.trees import unpack
 from tests.world.environment import require
 from tests.world.plugin_sources import native
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from alipes.cli.plugins.describe import DescriptionRow, print_rows
-from alipes.cli.plugins.scan import POWER_LABELS, scan_code
 from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import print_lines
@@ -14,6 +13,7 @@ from alipes.features.skills.versions import SkillFiles
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
+from alipes.plugins.install.scan import POWER_LABELS, scan_code
 from alipes.tools.common import make_places
 
 MAX_FILES_SHOWN = 20

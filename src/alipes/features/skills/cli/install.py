@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.cli.plugins.sources import Source, github_address, parse_source
-from alipes.cli.plugins.trees import fetch_tree
 from alipes.config.settings import Settings
 from alipes.console.common import confirm
 from alipes.features.skills.catalog import MAX_DEPTH
@@ -29,6 +27,8 @@ from alipes.features.skills.versions import (
 )
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
+from alipes.plugins.install.sources import Source, github_address, parse_source
+from alipes.plugins.install.trees import fetch_tree
 
 _TEMPLATE = """\
 ---

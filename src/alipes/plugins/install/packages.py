@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.cli.plugins.install_dir import InstalledPackage
-from alipes.cli.plugins.project import HERMES_AGENT, Requirement, Requirements, normalize_name, parse_requirement
-from alipes.cli.plugins.sources import pip_command, run_program
 from alipes.kernel.errors import ConfigError
+from alipes.plugins.install.install_dir import InstalledPackage
+from alipes.plugins.install.project import HERMES_AGENT, Requirement, Requirements, normalize_name, parse_requirement
+from alipes.plugins.install.sources import pip_command, run_program
 from alipes.plugins.private_packages import PACKAGES
 
 _HERMES_VERSION = "0.19.0"

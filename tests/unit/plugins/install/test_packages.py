@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from alipes.cli.plugins.command import run
-from alipes.cli.plugins.install_dir import open_plugin_directory, read_installed
-from alipes.cli.plugins.project import read_requirements
-from alipes.cli.plugins.sources import Source, parse_source
 from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import Manifest, find_plugins
+from alipes.plugins.install.install_dir import open_plugin_directory, read_installed
+from alipes.plugins.install.project import read_requirements
+from alipes.plugins.install.sources import Source, parse_source
 from tests.world.plugin_sources import HERMES, NATIVE, commit, git, hermes, native, wheel
 
 

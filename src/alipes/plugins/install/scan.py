@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from alipes.cli.plugins.project import OwnModules
 from alipes.plugins.discovery import is_hermes_name
 from alipes.plugins.dispatch import hook_parameters
+from alipes.plugins.install.project import OwnModules
 
 _IMPORT_CALLS = ("importlib.import_module", "__import__", "sys.modules.get")
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from alipes.cli.plugins.sources import Source
 from alipes.config.paths import Paths, make_private
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.plugins.install.sources import Source
 from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.private_packages import PACKAGES
 

@@ -5,10 +5,10 @@ from textwrap import dedent
 import pytest
 
 from alipes.cli.plugins.describe import missing_modules
-from alipes.cli.plugins.install_dir import list_files
-from alipes.cli.plugins.scan import CodeScan, is_supported, scan_code
 from alipes.compat.hermes.modules.install import NAMES
 from alipes.plugins.discovery import is_hermes_name
+from alipes.plugins.install.install_dir import list_files
+from alipes.plugins.install.scan import CodeScan, is_supported, scan_code
 
 
 @pytest.fixture

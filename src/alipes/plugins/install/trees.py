@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from alipes.cli.plugins.sources import Source, run_program
 from alipes.config.loader import load_settings
 from alipes.kernel.errors import ConfigError
+from alipes.plugins.install.sources import Source, run_program
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 
