@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.api import SessionQuery
 from alipes.kernel.turns import Address, Inbound
+from alipes.store.ports.api import SessionQuery
 from alipes.store.ports.search import SearchIndexer, SearchScope, SessionOwner
 from alipes.store.sql.store import SqlStore as Store
 from alipes.store.sqlite.store import open_store

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.approvals import Approval, StandingRight
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.store.ports.approvals import Approval, StandingRight
 
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 

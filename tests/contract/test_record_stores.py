@@ -11,12 +11,12 @@ from alipes.features.schedules.run import NewRun, RunBudget, Settlement
 from alipes.features.schedules.timetable import parse_timetable
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant, user
-from alipes.kernel.store.approvals import StoredQuestion
-from alipes.kernel.store.memory import Proposal
-from alipes.kernel.store.usage import UsageDay
 from alipes.kernel.turns import Address, CompactionState, Inbound, Said, Usage
 from alipes.kernel.usage import UsageRecord
+from alipes.store.ports.approvals import StoredQuestion
+from alipes.store.ports.memory import Proposal
 from alipes.store.ports.search import SearchScope
+from alipes.store.ports.usage import UsageDay
 
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
 

@@ -4,10 +4,10 @@ import pytest
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant, user
-from alipes.kernel.store.api import Continuation, HistoryMismatch, PageQuery, RunQuery, SessionQuery
-from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Said
+from alipes.store.ports.api import Continuation, HistoryMismatch, PageQuery, RunQuery, SessionQuery
 from alipes.store.ports.search import SessionOwner
+from alipes.store.ports.web import Webhook
 
 ANN, BOB = Address("api", "a", user="ann"), Address("api", "b", user="bob")
 

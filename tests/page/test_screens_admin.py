@@ -12,9 +12,9 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 from playwright.async_api import expect
 
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.people import PairingRequest
 from alipes.kernel.turns import Address
 from alipes.runtime.log_file import open_log
+from alipes.store.ports.people import PairingRequest
 from alipes.store.sql.people import SqlPeople
 from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show, start_run

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.features.skills.versions import SkillFile, hash_files
-from alipes.kernel.store.memory import Proposal
+from alipes.store.ports.memory import Proposal
 from alipes.store.sql.proposals import SqlProposals
 from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show

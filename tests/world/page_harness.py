@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from alipes.kernel.store.web import BrowserScope
+from alipes.store.ports.web import BrowserScope
 from alipes.store.sql.browsers import SqlBrowsers
 from alipes.store.sqlite.database import open_database
 from alipes.web.auth import Authenticator, RequestLimits

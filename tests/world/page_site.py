@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from alipes.kernel.store.web import BrowserScope
+from alipes.store.ports.web import BrowserScope
 from alipes.store.sql.browsers import SqlBrowsers
 from alipes.store.sqlite.database import open_database
 from tests.e2e.program import Home, children

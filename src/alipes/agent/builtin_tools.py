@@ -14,7 +14,6 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Image, user
-from alipes.kernel.store.conversations import TodoStore
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
 from alipes.plugins import specs
@@ -25,6 +24,7 @@ from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
+from alipes.store.ports.conversations import TodoStore
 from alipes.tools.images import MAX_IMAGE_BYTES, VisionAnalyze
 from alipes.tools.todo import TodoItem, TodoItems
 

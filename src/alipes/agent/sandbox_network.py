@@ -11,7 +11,6 @@ from alipes.config.settings import Settings
 from alipes.kernel.approvals import SSH_AGENT, host_source
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.turns import Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.egress_proxy import EgressProxy
@@ -24,6 +23,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import PROXY_PORT
 from alipes.runtime.sandbox.policy import short_hash
 from alipes.runtime.sandbox.proxy_environment import proxy_environment, ssh_proxy_command
+from alipes.store.ports.approvals import UntrustedSourceStore
 
 SSH_PORT = 22
 CONNECT_SCRIPT = "/run/alipes/connect.py"

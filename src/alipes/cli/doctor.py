@@ -42,7 +42,6 @@ from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreE
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
@@ -52,6 +51,7 @@ from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
+from alipes.store.ports.store import Store
 from alipes.store.sqlite.peers import open_processes
 from alipes.store.sqlite.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.tools.documents.documents import EXTRA, missing_libraries

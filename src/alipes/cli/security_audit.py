@@ -20,12 +20,12 @@ from alipes.config.settings import Settings
 from alipes.console.common import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.store.store import Store
 from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.open import open_home_store
+from alipes.store.ports.store import Store
 from alipes.store.sqlite.quick_reads import SQLITE_VERSION, store_exists, store_files
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend

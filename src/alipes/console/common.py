@@ -23,9 +23,9 @@ from alipes.console.stdio import is_terminal, terminal_width
 from alipes.console.theme import Theme
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.store.store import Store
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
+from alipes.store.ports.store import Store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40

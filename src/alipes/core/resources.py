@@ -22,7 +22,6 @@ from alipes.features.web_search.converter import PageConverter
 from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
-from alipes.kernel.store.store import Store
 from alipes.providers.registry import Models
 from alipes.runtime.blobs.chat_files import COPIES, ChatFiles
 from alipes.runtime.blobs.folder import FolderBlobs
@@ -34,6 +33,7 @@ from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
 from alipes.store.open import open_home_store
+from alipes.store.ports.store import Store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.common import child_environment, is_secret_variable, make_places
 from alipes.tools.sandbox import SandboxExtras, make_backend

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from alipes.gateway.policy import GatewayPolicy
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.people import CODE_VALID_S, PairingRequest, PeopleStore, PersonRole
 from alipes.sessions.people import EVERYONE, role_in_settings
+from alipes.store.ports.people import CODE_VALID_S, PairingRequest, PeopleStore, PersonRole
 
 CODE_INTERVAL = 30.0
 """Seconds in which a stranger is not offered another code."""

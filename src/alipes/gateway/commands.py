@@ -6,7 +6,6 @@ from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.formatting import format_ago, format_columns, format_excerpt
 from alipes.kernel.outbox import lane
-from alipes.kernel.store.people import Progress
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
 from alipes.sessions.commands import registry as builtin
@@ -15,6 +14,7 @@ from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
 from alipes.sessions.people import approve
 from alipes.store.ports.archive import SessionFacts
+from alipes.store.ports.people import Progress
 from alipes.store.ports.search import EVERYTHING, SearchScope
 
 OWNER_COMMANDS = frozenset(

@@ -20,8 +20,6 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.outbox import lane
 from alipes.kernel.platform import MessagePart
-from alipes.kernel.store.people import Progress
-from alipes.kernel.store.store import Store
 from alipes.kernel.tool_labels import describe_outcome, describe_tool
 from alipes.kernel.turns import (
     Address,
@@ -43,6 +41,8 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.runtime.subscription import Subscription
+from alipes.store.ports.people import Progress
+from alipes.store.ports.store import Store
 
 MAX_LINES = 12
 """Lines of full tool progress; of more, the last are shown."""

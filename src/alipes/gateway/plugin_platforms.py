@@ -6,7 +6,6 @@ from typing import Any
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart, OnMessage, OnStatus, Platform
-from alipes.kernel.store.people import PersonRole
 from alipes.kernel.turns import Address, BusyMode
 from alipes.plugins.interruption.attribution import TURN, as_coroutine, call_as, on_behalf_of, run_as
 from alipes.plugins.interruption.stepped_coroutine import WatchedCoroutine
@@ -14,6 +13,7 @@ from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.people import PersonRole
 
 KIND = "platform"
 """`ctx.provide("platform", name, open)`; `open()` is an async context manager of a `Platform`."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from alipes.kernel.store.people import PersonRole, Progress
 from alipes.kernel.turns import BusyMode
+from alipes.store.ports.people import PersonRole, Progress
 
 
 class GatewayCounters:

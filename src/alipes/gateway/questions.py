@@ -22,9 +22,6 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.approvals import Approval, StoredQuestion
-from alipes.kernel.store.people import PersonRole
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -37,6 +34,9 @@ from alipes.kernel.turns import (
 )
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.approvals import Approval, StoredQuestion
+from alipes.store.ports.people import PersonRole
+from alipes.store.ports.store import Store
 from alipes.store.sql import outbox as stored
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked

@@ -12,9 +12,9 @@ from typing import Protocol, Self
 
 from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.messages import Message
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Envelope, Event, Retracted, Said, TextDelta, ThinkingDelta, TurnEnded, TurnStarted
 from alipes.store.ports.archive import TurnFacts
+from alipes.store.ports.store import Store
 
 TEXT_PAUSE = 0.05
 """Seconds in which text accumulates, so that not every token wakes us."""

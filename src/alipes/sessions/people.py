@@ -9,7 +9,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.people import PairingRequest, PeopleStore, Person, PersonRole
+from alipes.store.ports.people import PairingRequest, PeopleStore, Person, PersonRole
 
 EVERYONE = "*"
 """In `allow`: everybody has access."""

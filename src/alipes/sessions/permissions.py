@@ -4,9 +4,9 @@ from typing import Literal, get_args
 
 from alipes.agent.plan import PlanAnswer
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, ModeChanged, PermissionMode, Turn
 from alipes.plugins.registry import Contributions
+from alipes.store.ports.store import Store
 
 MODES: dict[PermissionMode, str] = {
     "ask": "asks before risky calls",

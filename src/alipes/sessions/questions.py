@@ -18,8 +18,6 @@ from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.approvals import Approval, StandingChoice, StoredQuestion
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
     SCHEDULED_PREFIX,
     AnswerApproval,
@@ -35,6 +33,8 @@ from alipes.kernel.turns import (
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.permissions import ACCEPT, ACCEPT_QUESTION, ACCEPT_WITH_EDITS, REJECT, PermissionModes
+from alipes.store.ports.approvals import Approval, StandingChoice, StoredQuestion
+from alipes.store.ports.store import Store
 
 NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from alipes.agent.loop import Agent
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Event, PermissionMode, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.questions import Questions
 from alipes.sessions.subagents.registry import BackgroundWork, SubagentRegistry
+from alipes.store.ports.store import Store
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Makes the agent of a turn; called at its start, so a turn keeps what it started with."""

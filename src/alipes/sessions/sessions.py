@@ -11,7 +11,6 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError, MessageRejected
 from alipes.kernel.formatting import format_count
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -38,6 +37,7 @@ from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
 from alipes.sessions.session import MAX_ATTEMPTS, SUPERSEDED, Session
 from alipes.sessions.subagents.registry import SubagentRegistry
+from alipes.store.ports.store import Store
 
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 """A turn with this many attempts may be what kills the process: it is resumed alone."""

@@ -11,10 +11,10 @@ from alipes.features.memory.change import memory_scope
 from alipes.features.memory.tool import MemoryTool
 from alipes.features.subagents.delegation import INTERACTIVE_TOOLS
 from alipes.kernel.ports import Tool
-from alipes.kernel.store.conversations import ToolChoiceStore
 from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
+from alipes.store.ports.conversations import ToolChoiceStore
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
 FindUnavailable: TypeAlias = Callable[[], Awaitable[dict[str, str]]]

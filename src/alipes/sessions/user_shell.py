@@ -9,9 +9,9 @@ from msgspec import structs
 from alipes.agent.approval.approval import assess_call
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json, ToolCall, ToolResult
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Inbound, Turn
 from alipes.plugins.registry import Contributions
+from alipes.store.ports.store import Store
 from alipes.tools.common import Places
 from alipes.tools.shell.terminal import MAX_TIMEOUT_S
 

@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from alipes.agent.builtin_tools import StoredTodos
 from alipes.kernel.errors import ToolError
-from alipes.kernel.store.api import ApiSession
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.jobs import STOP_GRACE_S
+from alipes.store.ports.api import ApiSession
 from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.inbox import InboxEndpoints, QuestionDocument

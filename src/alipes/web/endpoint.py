@@ -22,8 +22,6 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.formatting import strip_object_addresses
-from alipes.kernel.store.api import API_PLATFORM
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
@@ -31,6 +29,8 @@ from alipes.providers.registry import Models
 from alipes.runtime.json_text import to_json_bytes
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.api import API_PLATFORM
+from alipes.store.ports.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import describe_call
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.store.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice
+from alipes.store.ports.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import describe_origin, may_see
 

@@ -19,9 +19,9 @@ from alipes.kernel.messages import (
     WebSource,
     image_type,
 )
-from alipes.kernel.store.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Inbound, Usage
+from alipes.store.ports.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.files import FileReference, refer_to_files
 from alipes.web.runs.lookup import Status, find_session

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Envelope, HomeChanged
 from alipes.runtime.subscription import HomeSubscription
 from alipes.store.ports.cluster import EventBus
+from alipes.store.ports.store import Store
 from alipes.web.endpoint import HttpProblem
 
 MAX_BUCKETS = 1024

@@ -7,10 +7,10 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.api import ApiSession, SessionQuery, SessionStatus
 from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode
 from alipes.store import export
 from alipes.store.html_export import to_html
+from alipes.store.ports.api import ApiSession, SessionQuery, SessionStatus
 from alipes.store.ports.search import MAX_MESSAGES, SearchContext, SearchHit
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (

@@ -11,9 +11,9 @@ from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.people import CODE_VALID_S
 from alipes.kernel.turns import Address
 from alipes.sessions.people import approve
+from alipes.store.ports.people import CODE_VALID_S
 from alipes.store.sql.inbox import KEEP_S, SqlInbox
 from alipes.store.sql.people import MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
 from alipes.store.sqlite.files import DATABASE_FILE

@@ -21,9 +21,9 @@ from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.api import Continuation
-from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Op, Usage
+from alipes.store.ports.api import Continuation
+from alipes.store.ports.web import Webhook
 from alipes.store.sql.api_history import IMPORTED, SqlApiHistory
 from alipes.store.sql.api_keys import SqlApiKeys, SqlWebhooks
 from alipes.store.sql.api_runs import SqlResponses

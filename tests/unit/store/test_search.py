@@ -10,8 +10,8 @@ from bench.large_home import insert_session
 
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.store.api import SessionQuery
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
+from alipes.store.ports.api import SessionQuery
 from alipes.store.ports.search import SearchScope, SessionOwner
 from alipes.store.search import index, query
 from alipes.store.search.indexer import SqlSearchIndexer

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.approvals import Approval
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.store.ports.approvals import Approval
 from tests.unit.agent_harness import Hand, call, play
 from tests.unit.web.test_run_approvals import open_guarded, waiting
 from tests.world.api_harness import ApiHarness, open_api

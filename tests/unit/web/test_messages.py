@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult
-from alipes.kernel.store.api import PageQuery
 from alipes.kernel.turns import Address, Inbound, Said
+from alipes.store.ports.api import PageQuery
 from alipes.store.sql.transcript import SqlTranscripts
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import play

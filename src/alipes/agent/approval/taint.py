@@ -16,9 +16,9 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ReadsHosts
-from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
+from alipes.store.ports.approvals import UntrustedSourceStore
 from alipes.tools.common import Places
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")

@@ -14,10 +14,10 @@ from alipes.kernel.errors import SessionError, ToolError
 from alipes.kernel.formatting import ID, format_count, format_excerpt
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import mark_untrusted
 from alipes.store.export import format_place
+from alipes.store.ports.approvals import UntrustedSourceStore
 from alipes.store.ports.search import EVERYTHING, ContextMessage, SearchContext, SearchHit, SearchScope, SessionOwner
 from alipes.tools.common import int_argument, make_schema
 

@@ -7,9 +7,9 @@ from alipes.console.common import print_json, print_list, run_in_store
 from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, SessionError
 from alipes.kernel.formatting import ID, format_count
-from alipes.kernel.store.approvals import Approval
-from alipes.kernel.store.store import Store
 from alipes.sessions.commands.approvals import NONE, describe, describe_origin, revoke, summarize
+from alipes.store.ports.approvals import Approval
+from alipes.store.ports.store import Store
 
 
 def run(argv: list[str]) -> int:

@@ -17,10 +17,10 @@ from alipes.console.options import Details, OptionParser
 from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
-from alipes.kernel.store.store import Store
-from alipes.kernel.store.web import Browser
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.process_lock import find_holder
+from alipes.store.ports.store import Store
+from alipes.store.ports.web import Browser
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean all of this machine, and one that a browser can open."""

@@ -9,9 +9,9 @@ from alipes.console.common import print_list, run_in_store
 from alipes.console.options import OptionParser
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.formatting import format_ago
-from alipes.kernel.store.people import PairingRequest, Person, PersonRole
-from alipes.kernel.store.store import Store
 from alipes.sessions.people import approve, find_person, is_listed
+from alipes.store.ports.people import PairingRequest, Person, PersonRole
+from alipes.store.ports.store import Store
 
 
 class Pairings(msgspec.Struct, frozen=True):

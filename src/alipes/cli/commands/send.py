@@ -17,9 +17,9 @@ from alipes.console.options import OptionParser
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
-from alipes.kernel.store.store import Store
 from alipes.runtime.process_lock import find_holder
 from alipes.store.open import open_home_store
+from alipes.store.ports.store import Store
 
 POLL_S = 0.1
 """Interval between two checks of the delivery."""

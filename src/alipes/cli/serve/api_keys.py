@@ -13,8 +13,8 @@ from alipes.console.common import check_label, print_list, run_in_store
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret
-from alipes.kernel.store.store import Store
-from alipes.kernel.store.web import ApiKey, ApiKeyStore, KeyScope
+from alipes.store.ports.store import Store
+from alipes.store.ports.web import ApiKey, ApiKeyStore, KeyScope
 from alipes.web.auth import MIN_KEY_CHARS, OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.page.browsers import PAGE

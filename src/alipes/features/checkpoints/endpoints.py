@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 from alipes.features.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
 from alipes.features.checkpoints.commands import Part, find_checkpoints, roll_back
 from alipes.features.checkpoints.git import CheckpointError
-from alipes.kernel.store.api import ApiSession
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.context import CommandContext
+from alipes.store.ports.api import ApiSession
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
 

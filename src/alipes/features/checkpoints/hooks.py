@@ -17,9 +17,9 @@ from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Envelope, Notice, Turn
 from alipes.plugins.registry import Contributions
+from alipes.store.ports.store import Store
 
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 3.0

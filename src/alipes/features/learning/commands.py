@@ -8,8 +8,8 @@ from alipes.features.memory.change import OWNER, memory_scope
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
-from alipes.kernel.store.memory import Proposal
 from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.store.ports.memory import Proposal
 
 USAGE = "Usage: /skills pending [show ID | accept ID | edit ID TEXT | reject ID]"
 NONE = "No proposals are waiting."

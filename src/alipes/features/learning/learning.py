@@ -34,10 +34,10 @@ from alipes.features.skills.skills import Skills
 from alipes.features.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.messages import Message, user
-from alipes.kernel.store.memory import Proposal
 from alipes.kernel.turns import Turn
 from alipes.runtime.front_matter import split_front_matter
 from alipes.runtime.redaction import Mask
+from alipes.store.ports.memory import Proposal
 
 TASK = "learning"
 MAX_PENDING = 10

@@ -15,8 +15,8 @@ from alipes.features.memory.service import MemoryService, decode_edit
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
-from alipes.kernel.store.memory import Proposal
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
+from alipes.store.ports.memory import Proposal
 
 USAGE = (
     "Usage: {} [history | diff [N] | undo [N] | add [user] TEXT | edit N TEXT | merge N M TEXT | "

@@ -17,11 +17,11 @@ from alipes.features.memory.secrets import contains_secret
 from alipes.features.memory.settings import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt, hash_text
-from alipes.kernel.store.memory import MemoryStore
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.redaction import Mask
 from alipes.runtime.tasks import run_to_completion
+from alipes.store.ports.memory import MemoryStore
 
 FindBlock: TypeAlias = Callable[[Turn], Awaitable[str]]
 """The part of the system prompt that a memory plugin adds; empty if there is none."""

@@ -11,11 +11,11 @@ from alipes.features.memory.recall import MemoryRecall
 from alipes.features.memory.service import MemoryService, format_announcement
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, Notice, PermissionMode, Turn
 from alipes.plugins.registry import Contributions
 from alipes.runtime.redaction import Mask
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.store import Store
 
 
 def make_memory_service(

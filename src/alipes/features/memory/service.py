@@ -21,11 +21,11 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import join_names
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.store.memory import Proposal, ProposalStore
 from alipes.kernel.turns import PermissionMode, Turn
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
+from alipes.store.ports.memory import Proposal, ProposalStore
 
 NOBODY_HERE = "memory is not available here"
 _SHOWN_SOURCES = 2

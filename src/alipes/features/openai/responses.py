@@ -28,11 +28,11 @@ from alipes.features.openai.turns import (
     tool_progress,
 )
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.api import StoredResponse
 from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
 from alipes.providers.wire import arguments_json
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
+from alipes.store.ports.api import StoredResponse
 from alipes.store.ports.archive import TurnFacts
 from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
 from alipes.web.runs.lookup import find_session

@@ -16,7 +16,6 @@ from alipes.agent import loop
 from alipes.features.openai.requests import ParsedRequest, conversation_hash
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
-from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -37,6 +36,7 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
+from alipes.store.ports.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect

@@ -22,8 +22,8 @@ from alipes.features.schedules.timetable import format_moment
 from alipes.features.skills.versions import SkillStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
-from alipes.kernel.store.store import Store
 from alipes.runtime.process_lock import find_holder
+from alipes.store.ports.store import Store
 
 POLL_S = 1.0
 _OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode", "budget": "budget"}

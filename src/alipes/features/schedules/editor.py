@@ -11,10 +11,10 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.store.approvals import UntrustedSourceStore
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
+from alipes.store.ports.approvals import UntrustedSourceStore
+from alipes.store.ports.store import Store
 
 if TYPE_CHECKING:
     from alipes.features.schedules.job import Schedule

@@ -40,10 +40,10 @@ from alipes.features.skills.catalog import usable
 from alipes.features.skills.skills import Skills, pick_skill
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.store.people import PeopleStore
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.people import PeopleStore
+from alipes.store.ports.store import Store
 
 PLUGIN_OWNER = "plugin"
 """The owner of jobs that plugins make outside of a conversation."""

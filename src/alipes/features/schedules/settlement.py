@@ -18,10 +18,10 @@ from alipes.gateway.outbound.delivery import address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
-from alipes.kernel.store.people import PeopleStore
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.people import PeopleStore
 
 log = logging.getLogger(__name__)
 MAX_POST_ATTEMPTS = 6

@@ -12,8 +12,8 @@ from alipes.features.skills.versions import SkillChange, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
-from alipes.kernel.store.usage import SkillUsage
 from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.store.ports.usage import SkillUsage
 
 USAGE = (
     "Usage: /skills [show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N] | "

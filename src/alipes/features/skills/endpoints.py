@@ -19,8 +19,8 @@ from alipes.features.skills.skill import Skill, SkillOrigin, SkillState
 from alipes.features.skills.skills import MIN_HASH_CHARS, list_files, read_body
 from alipes.features.skills.versions import SkillVersion, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.store.memory import Proposal, ProposalKind
-from alipes.kernel.store.usage import SkillUsage
+from alipes.store.ports.memory import Proposal, ProposalKind
+from alipes.store.ports.usage import SkillUsage
 from alipes.web.control import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 

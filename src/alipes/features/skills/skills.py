@@ -14,11 +14,11 @@ from alipes.features.skills.skill import Skill, parse_skill
 from alipes.features.skills.versions import SkillChange, SkillStore, check_path, diff_files, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_excerpt
-from alipes.kernel.store.store import Store
-from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Turn
 from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.registry import PromptTemplate
+from alipes.store.ports.store import Store
+from alipes.store.ports.usage import SkillUsage
 
 SECTION = "skills"
 MAX_VIEW_CHARS = 200_000

@@ -14,7 +14,6 @@ from alipes.features.subagents.tool import DelegationRequest, SubagentTask
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Event, Inbound, Origin, Turn, TurnEnded
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.event_stream import TurnFollower
@@ -23,6 +22,7 @@ from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
 from alipes.sessions.subagents.text import INSTRUCTIONS, describe_started, describe_step, format_reports, task_prompt
 from alipes.store.ports.archive import TurnFacts
+from alipes.store.ports.store import Store
 from alipes.store.ports.turns import PLATFORM
 
 TOOL = "delegate_task"

@@ -16,8 +16,8 @@ from alipes.config.settings import Amount, SpendConfig
 from alipes.features.schedules.settings import find_local_zone
 from alipes.features.schedules.timetable import find_zone
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.kernel.turns import Usage
+from alipes.store.ports.usage import UsageColumn, UsageDay, UsageRow
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.lookup import visible_scope
 

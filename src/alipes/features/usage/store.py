@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store import export
 from alipes.store.ports.search import EVERYTHING, SearchScope
+from alipes.store.ports.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store.search.scope import scope_conditions
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, usage_from_row

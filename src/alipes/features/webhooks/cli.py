@@ -15,10 +15,10 @@ from alipes.console.options import Details, OptionParser
 from alipes.features.webhooks.serve import is_secret, list_toolless, make_secret, send_test_delivery
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
-from alipes.kernel.store.store import Store
-from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
 from alipes.store.open import open_home_store
+from alipes.store.ports.store import Store
+from alipes.store.ports.web import SignatureStyle, Webhook, WebhookStatus
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 

@@ -21,11 +21,11 @@ from starlette.routing import Route
 from alipes.features.schedules.schedules import Schedules
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
-from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.sessions import Sessions
+from alipes.store.ports.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 from alipes.web.rate_limit import RateLimiter

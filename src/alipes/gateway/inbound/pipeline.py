@@ -24,8 +24,6 @@ from alipes.kernel.attachments import format_received_file
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
-from alipes.kernel.store.people import PersonRole
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hooks
@@ -36,6 +34,8 @@ from alipes.runtime.tasks import run_to_completion, unwrap_error_group
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
 from alipes.sessions.sessions import Sessions, admit_message
+from alipes.store.ports.people import PersonRole
+from alipes.store.ports.store import Store
 
 
 async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | None) -> IncomingMessage:

@@ -17,11 +17,11 @@ from alipes.kernel.errors import DeliveryError, FileStoreError, MessageRejected,
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
-from alipes.kernel.store.people import PeopleStore
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, HomeChanged
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.subscription import HomeSubscription
+from alipes.store.ports.people import PeopleStore
+from alipes.store.ports.store import Store
 
 MAX_DRAFT_AGE = 3600.0
 """Seconds by which a draft may be older than the message it becomes."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from alipes.kernel.formatting import escape_markdown, format_excerpt
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address
 from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Quit, RunSetup, SendFile
+from alipes.store.ports.store import Store
 
 
 async def to_outbound(message: IncomingMessage, reply: CommandReply, outgoing: str) -> tuple[Outbound, ...]:

@@ -9,10 +9,10 @@ from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import NETWORK, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.store.approvals import Approval, ApprovalStore
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.permissions import MODES, parse_mode
+from alipes.store.ports.approvals import Approval, ApprovalStore
 
 NONE = "No approvals: nothing is waiting, and nothing is allowed beyond a single yes."
 STILL_OPEN = "That question is still open: answer it in its conversation."

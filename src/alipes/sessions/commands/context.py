@@ -13,7 +13,6 @@ from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.learning.learning import Learning
 from alipes.features.memory.service import MemoryService
 from alipes.features.skills.skills import Skills
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Effort, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
@@ -22,6 +21,7 @@ from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
+from alipes.store.ports.store import Store
 from alipes.tools.shell.background import BackgroundProcesses
 
 if TYPE_CHECKING:

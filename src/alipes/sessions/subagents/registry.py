@@ -3,10 +3,10 @@
 import time
 from typing import Protocol
 
-from alipes.kernel.store.store import Store
 from alipes.kernel.turns import SCHEDULED_PREFIX, AnswerApproval, BusyMode, Ending, Inbound, Op, Stop, Turn
 from alipes.sessions.subagents.text import describe_background_runs, report_of
 from alipes.sessions.turn_state import RunningTurn
+from alipes.store.ports.store import Store
 from alipes.store.ports.turns import KEY_PREFIX
 
 PARENT_ENDED = "parent_ended"

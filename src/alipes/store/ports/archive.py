@@ -7,9 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.messages import Json, Message
-from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
 from alipes.store.ports.search import EVERYTHING, SearchContext, SearchHit, SearchScope
+from alipes.store.ports.usage import SkillUsage
 
 UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
 

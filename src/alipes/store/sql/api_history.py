@@ -8,8 +8,8 @@ import os
 from msgspec import Struct, structs
 
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.kernel.turns import Address, Inbound, Said
+from alipes.store.ports.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.store.sql import conversations, history, turns
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json

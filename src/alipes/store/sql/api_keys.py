@@ -4,7 +4,7 @@ import msgspec
 from msgspec import structs
 
 from alipes.kernel.models import Secret
-from alipes.kernel.store.web import ApiKey, KeyScope, Webhook, WebhookStatus
+from alipes.store.ports.web import ApiKey, KeyScope, Webhook, WebhookStatus
 from alipes.store.sql.damage import RowDecoder
 from alipes.store.sql.rows import SqlRows
 

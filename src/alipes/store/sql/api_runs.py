@@ -5,9 +5,9 @@ import time
 
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.api import API_PLATFORM, ApiSession, RunQuery, SessionQuery, StoredResponse
 from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import export
+from alipes.store.ports.api import API_PLATFORM, ApiSession, RunQuery, SessionQuery, StoredResponse
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.search import SearchScope, SessionOwner
 from alipes.store.search.query import escape_like

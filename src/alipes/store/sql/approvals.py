@@ -7,8 +7,8 @@ import msgspec
 from msgspec import structs
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.approvals import Approval, StandingRight
 from alipes.kernel.turns import ApprovalChoice, Turn
+from alipes.store.ports.approvals import Approval, StandingRight
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
 

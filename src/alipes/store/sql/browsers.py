@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import secrets
 
-from alipes.kernel.store.web import IDLE_S, Browser, BrowserLogin, BrowserScope, LoginCode
+from alipes.store.ports.web import IDLE_S, Browser, BrowserLogin, BrowserScope, LoginCode
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, clean_text
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from alipes.kernel.store.health import StoreStatus
+from alipes.store.ports.health import StoreStatus
 from alipes.store.sql.connection import Database
 from alipes.store.sqlite.database import SqliteDatabase
 from alipes.store.sqlite.quick_reads import read_status

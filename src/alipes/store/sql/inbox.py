@@ -4,8 +4,8 @@ from msgspec import structs
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.kernel.store.inbox import EditResult, WaitingMessage
 from alipes.kernel.turns import Inbound
+from alipes.store.ports.inbox import EditResult, WaitingMessage
 from alipes.store.sql import outbox
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.damage import RowDecoder

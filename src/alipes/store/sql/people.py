@@ -7,8 +7,8 @@ from typing import Any
 
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.people import CODE_VALID_S, PairingRequest, Person, PersonRole, Progress
 from alipes.kernel.turns import Address
+from alipes.store.ports.people import CODE_VALID_S, PairingRequest, Person, PersonRole, Progress
 from alipes.store.sql import outbox
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.store.memory import Proposal, ProposalKind, ProposalState
+from alipes.store.ports.memory import Proposal, ProposalKind, ProposalState
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
 
 _COLUMNS = "id, kind, scope, change, reason, session_id, turn_id, sources, created, state"

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from alipes.kernel.store.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.kernel.turns import Address
 from alipes.store import export
+from alipes.store.ports.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.store.sql.approvals import APPROVAL_COLUMNS, make_approval
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message
-from alipes.kernel.store.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptTurn
 from alipes.kernel.turns import Inbound
+from alipes.store.ports.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptTurn
 from alipes.store.sql import history
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, usage_from_row

@@ -1,8 +1,8 @@
 """Usage of model calls and of skills: records auxiliary calls, adds up all calls of a turn, a session or a period."""
 
-from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
+from alipes.store.ports.usage import SkillUsage
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, usage_columns
 

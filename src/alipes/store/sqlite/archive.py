@@ -8,11 +8,11 @@ from functools import partial
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
-from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Address
 from alipes.store import export
 from alipes.store.ports.archive import CLEAN_STEPS, SessionFacts, TurnFacts, UsageGrouping, UsageSum
 from alipes.store.ports.search import EVERYTHING, SearchContext, SearchHit, SearchScope
+from alipes.store.ports.usage import SkillUsage
 from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages

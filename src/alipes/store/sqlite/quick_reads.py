@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
-from alipes.kernel.store.health import StoreStatus
+from alipes.store.ports.health import StoreStatus
 from alipes.store.sql.connection import Connection, Database
 from alipes.store.sqlite import files
 from alipes.store.sqlite.files import DATABASE_FILE

@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from alipes.kernel.store.people import CODE_VALID_S, Person, PersonRole
 from alipes.sessions.people import approve, find_person, is_listed, listed_people
+from alipes.store.ports.people import CODE_VALID_S, Person, PersonRole
 from alipes.web.control import AdminServices, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from alipes.kernel.store.web import Browser, BrowserScope, BrowserStore
 from alipes.runtime.redaction import SecretRegistry
+from alipes.store.ports.web import Browser, BrowserScope, BrowserStore
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, read_body
 from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, answer_errors, json_response, no_content
 from alipes.web.page.location import PageLocation, PageLocator

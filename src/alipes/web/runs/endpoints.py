@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.messages import Image, ToolCall
-from alipes.kernel.store.api import ApiRunStore, RunQuery
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -28,6 +27,7 @@ from alipes.kernel.turns import (
     Stop,
     TurnEnded,
 )
+from alipes.store.ports.api import ApiRunStore, RunQuery
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     PLATFORM,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from alipes.kernel.messages import Image
-from alipes.kernel.store.api import ApiRunStore, ApiSession
 from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
+from alipes.store.ports.api import ApiRunStore, ApiSession
 from alipes.store.ports.archive import TurnFacts
 from alipes.store.ports.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem

@@ -10,7 +10,7 @@ import pytest
 from alipes.features.learning.review import SkillProposal
 from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.store.memory import Proposal
+from alipes.store.ports.memory import Proposal
 from alipes.store.sqlite.store import open_store
 from tests.unit.features.skills.test_cli import home, put, skill_text
 

@@ -6,8 +6,8 @@ import pytest
 
 from alipes.features.openai.requests import conversation_hash
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.store.api import Continuation, HistoryMismatch
 from alipes.kernel.turns import Address, ClientTool, Inbound, Said, Stop
+from alipes.store.ports.api import Continuation, HistoryMismatch
 from alipes.store.sql.api_history import IMPORTED, SqlApiHistory
 from alipes.store.sqlite.store import open_store
 from tests.unit.features.openai.openai_harness import open_desk, result, said, tool

@@ -18,9 +18,9 @@ from alipes.features.schedules.serve import make_lone_scheduler
 from alipes.features.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, Refused
-from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.store.ports.web import Webhook
 from alipes.store.sql.api_keys import SqlWebhooks
 from alipes.store.sqlite.quick_reads import store_files
 from alipes.testing.agent import open_agent

@@ -27,8 +27,8 @@ from alipes.features.webhooks.serve import (
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
-from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address
+from alipes.store.ports.web import Webhook
 from alipes.store.sql.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.people import PairingRequest
 from alipes.kernel.turns import Address
+from alipes.store.ports.people import PairingRequest
 from tests.world.admin_harness import open_admin
 
 ANN = Address("telegram", "7", user="7")

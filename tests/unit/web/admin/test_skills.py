@@ -6,7 +6,7 @@ import pytest
 from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.features.skills.versions import SkillChange, SkillFile
-from alipes.kernel.store.memory import Proposal
+from alipes.store.ports.memory import Proposal
 from tests.world.admin_harness import open_admin
 
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from alipes.kernel.store.web import IDLE_S
 from alipes.runtime.processes.child import open_child
+from alipes.store.ports.web import IDLE_S
 from alipes.store.sql.browsers import CODE_VALID_S, MAX_CODES
 from alipes.web import router
 from alipes.web.auth import FREE_ATTEMPTS

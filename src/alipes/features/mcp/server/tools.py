@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, structs
 from alipes.kernel.approvals import describe_question
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
-from alipes.kernel.store.api import ApiSession, SessionQuery
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import (
     AnswerApproval,
@@ -27,6 +26,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     TurnStarted,
 )
+from alipes.store.ports.api import ApiSession, SessionQuery
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns

@@ -25,9 +25,9 @@ from alipes.features.skills.versions import SkillStore, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
-from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
+from alipes.store.ports.usage import SkillUsage
 from alipes.store.sqlite.quick_reads import store_exists
 from alipes.tools.common import make_places
 

@@ -6,21 +6,8 @@ from alipes.kernel.usage import CompactionStore, UsageLedger
 
 if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.features.schedules.run import ScheduleRunStore, ScheduleStore
-    from alipes.kernel.store.api import ApiHistoryStore, ApiRunStore, ResponseStore, TranscriptStore
-    from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
-    from alipes.kernel.store.conversations import (
-        PromptSectionStore,
-        SessionStore,
-        SkillChoiceStore,
-        TodoStore,
-        ToolChoiceStore,
-    )
-    from alipes.kernel.store.health import StoreHealth
-    from alipes.kernel.store.inbox import InboxStore
-    from alipes.kernel.store.memory import MemoryStore, ProposalStore
-    from alipes.kernel.store.people import PeopleStore
-    from alipes.kernel.store.usage import SkillUseStore, UsageReports
-    from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
+    from alipes.store.ports.api import ApiHistoryStore, ApiRunStore, ResponseStore, TranscriptStore
+    from alipes.store.ports.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
     from alipes.store.ports.archive import Archive
     from alipes.store.ports.cluster import (
         ClusterView,
@@ -31,9 +18,22 @@ if TYPE_CHECKING:  # a command imports only what it uses
         PlatformStates,
         ScheduleChangeFeed,
     )
+    from alipes.store.ports.conversations import (
+        PromptSectionStore,
+        SessionStore,
+        SkillChoiceStore,
+        TodoStore,
+        ToolChoiceStore,
+    )
+    from alipes.store.ports.health import StoreHealth
+    from alipes.store.ports.inbox import InboxStore
+    from alipes.store.ports.memory import MemoryStore, ProposalStore
     from alipes.store.ports.outbox import DraftStore, OutboxStore
+    from alipes.store.ports.people import PeopleStore
     from alipes.store.ports.search import SearchIndexer
     from alipes.store.ports.turns import BackgroundProcessStore, SubagentStore, TurnStore
+    from alipes.store.ports.usage import SkillUseStore, UsageReports
+    from alipes.store.ports.web import ApiKeyStore, BrowserStore, WebhookStore
 
 
 class Store(Protocol):
