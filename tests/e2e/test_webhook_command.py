@@ -7,7 +7,7 @@ import time
 import httpx2
 import pytest
 
-from alipes.features.webhooks.serve import sign_delivery
+from alipes.features.webhooks.routes import sign_delivery
 from alipes.kernel.models import Secret
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, ServeProcess, open_serve, write_settings

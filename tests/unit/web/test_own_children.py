@@ -12,7 +12,7 @@ from alipes.web.auth import OPERATOR, Authenticator, RequestLimits
 from alipes.web.endpoint import ApiEndpoint
 from alipes.web.router import ApiRouter
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
-from tests.unit.features.webhooks.test_serve import open_way
+from tests.unit.features.webhooks.test_routes import open_way
 from tests.unit.web.test_server import Room, find
 from tests.unit.web.test_web import Parts
 

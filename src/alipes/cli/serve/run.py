@@ -29,7 +29,7 @@ from alipes.config.settings import Settings
 from alipes.features.mcp.server.http import McpEndpoint
 from alipes.features.mcp.server.tools import ConversationTools
 from alipes.features.schedules.serve import make_scheduler
-from alipes.features.webhooks.serve import WebhookRoutes, list_toolless
+from alipes.features.webhooks.routes import WebhookRoutes, list_toolless
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.formatting import format_count

@@ -12,7 +12,7 @@ from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import check_label, print_list, run_in_store
 from alipes.console.options import Details, OptionParser
-from alipes.features.webhooks.serve import is_secret, list_toolless, make_secret, send_test_delivery
+from alipes.features.webhooks.routes import is_secret, list_toolless, make_secret, send_test_delivery
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.runtime.process_lock import find_holder

@@ -12,7 +12,7 @@ import pytest
 
 from alipes.config.loader import load_settings
 from alipes.features.schedules.schedules import Schedules
-from alipes.features.webhooks.serve import (
+from alipes.features.webhooks.routes import (
     MAX_BODY_CHARS,
     MAX_CLOCK_SKEW_S,
     WEBHOOK_LIMITS,
