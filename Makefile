@@ -13,7 +13,7 @@ SOURCES := $(shell find src -name "*.py")
 TEST_SOURCES := $(shell find tests -name "*.py")
 unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compiled
 .DEFAULT_GOAL := help
-.PHONY: help run install uninstall serve test test-bare check check-types check-architecture bench bench-rivals soak torture services pictures docs lock clean
+.PHONY: help run install uninstall serve test test-all check check-types check-architecture bench bench-rivals soak torture services pictures docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -38,17 +38,18 @@ uninstall:  ## remove what `make install` made; your conversations stay in ~/.al
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
-	@$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist worksteal $(or $(TESTS),tests)
+test: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## the tests that end in minutes and need nothing else (TESTS=paths: only those)
+	@WORKERS=$(WORKERS) $(BIN)/python tools/run_tests.py $(if $(TESTS),-n $(WORKERS) --dist worksteal $(TESTS),quick)
 
-test-bare: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
-	@$(BIN)/python tools/bare_tests.py
+test-all: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## `make test`, then all other tests; `make services` installs what some need
+	@WORKERS=$(WORKERS) $(BIN)/python tools/run_tests.py all
 
 check: .venv/compiled-tests.stamp  ## ruff, mypy --strict, import-linter, architecture tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory -j 2 check-types check-architecture
+	@$(BIN)/python tools/shape.py
 
 check-types:
 	@$(BIN)/mypy
