@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.world.subagent_harness import RuleModel, delegate
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.config.loader import load_settings
+from alipes.core.app import App
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Address, Inbound, Stop, ToolFinished, TurnEnded

@@ -18,8 +18,8 @@ import msgspec
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.json_text import to_json
+from alipes.store.quick_reads import store_exists, store_files
 from alipes.store.sql.turns import INBOUND_COLUMNS, address_columns, inbound_columns
-from alipes.store.sqlite.quick_reads import store_exists, store_files
 from alipes.store.sqlite.store import open_store
 
 GUESTS, CALLERS = 1_000, 50

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.ports.api import SessionQuery
 from alipes.store.ports.search import SearchIndexer, SearchScope, SessionOwner
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.api_runs import SessionQuery
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.store import open_store
 from bench.large_home import CALLERS, GUESTS, LargeHome, guest_address, load_home
 from bench.measure import Row, bounded, p

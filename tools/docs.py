@@ -1,4 +1,5 @@
-"""Renew all docs derived from the code: tables, `--help` pages, the Slack manifest, CHANGELOG.md.
+"""Renew all that is derived: tables, `--help` pages, the index of files, the Slack manifest, CHANGELOG.md, the SQL
+functions of PostgreSQL.
 
 python tools/docs.py
 """
@@ -15,6 +16,7 @@ MODULES = (
     "tests.architecture.test_docs_commands",
     "tests.architecture.test_docs_keys",
     "tests.architecture.test_docs_pages",
+    "tests.architecture.test_docs_files",
     "tests.contract.test_docs_plugins",
 )
 
@@ -23,7 +25,8 @@ def main() -> int:
     failed = 0
     for module in MODULES:
         failed |= subprocess.run([sys.executable, "-m", module], cwd=ROOT, check=False).returncode
-    failed |= subprocess.run([sys.executable, "tools/changelog.py"], cwd=ROOT, check=False).returncode
+    for tool in ("changelog", "postgres_functions"):
+        failed |= subprocess.run([sys.executable, f"tools/{tool}.py"], cwd=ROOT, check=False).returncode
     return failed
 
 

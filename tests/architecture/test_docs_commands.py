@@ -11,9 +11,11 @@ import pytest
 
 from alipes.cli.terminal.input.approval import KEYS
 from alipes.sessions.commands.conversation import MODES
-from alipes.sessions.commands.registry import COMMANDS, Command
+from alipes.sessions.commands.registry import Command, known_commands
 from tests.architecture.test_docs_slack import chat_commands
+from tests.world.commands import all_commands
 
+COMMANDS = known_commands(all_commands())
 DOCS = Path(__file__).parents[2] / "docs"
 MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 PAGES = {"commands.md": {"commands", "modes"}, "terminal.md": {"commands"}, "messengers.md": {"chat_commands"}}

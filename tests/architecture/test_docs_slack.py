@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from alipes.gateway.commands import ChatCommands
 from alipes.sessions.commands.registry import Command
+from tests.world.commands import all_commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "slack.md"
 BLOCK = re.compile(r"```json\n(\{.*?\n?\})\n```", re.DOTALL)
@@ -23,7 +24,7 @@ MAX_COMMANDS = 50
 def chat_commands() -> tuple[Command, ...]:
     """Every command that can be given in a chat."""
     unused = cast(Any, None)
-    return ChatCommands(unused, unused, unused).known()
+    return ChatCommands(unused, unused, unused).known(all_commands())
 
 
 def manifest() -> dict[str, Any]:

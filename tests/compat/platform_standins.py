@@ -41,6 +41,8 @@ class StandIn:
     person = "ada"
     needs = ""
     """A module of the vendor that may be missing."""
+    program = ""
+    """A program that may be missing."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -420,6 +422,7 @@ class Telegram(StandIn):
 
 
 class Photon(StandIn):
+    program = "node"
     person = "+15550001111"
     _queue: asyncio.Queue[str]
 

@@ -26,7 +26,7 @@ from alipes.testing import open_agent
 from alipes.testing.agent import Conversation
 from tests.compat.platform_standins import STAND_INS, StandIn, free_port
 from tests.e2e.program import Home
-from tests.world.environment import LIMIT_S
+from tests.world.environment import LIMIT_S, require
 
 PLATFORMS = (
     Path(os.environ.get("ALIPES_TEST_HERMES_AGENT", ".services/hermes-agent")).absolute() / "plugins" / "platforms"
@@ -81,6 +81,8 @@ async def test_a_bundled_platform_plugin_loads(name, home, source, record_proper
 @pytest.mark.parametrize("name", STAND_INS)
 async def test_a_message_goes_in_and_its_answer_comes_out(name, home, source, record_property, clean_environment):
     place = STAND_INS[name]()
+    if place.program:
+        require(place.program)
     if place.needs:
         pytest.importorskip(
             place.needs, reason=f"{place.needs} is not installed; ALIPES_TEST_HERMES_PACKAGES names a folder"

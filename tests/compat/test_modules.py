@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.kernel.turns import Address
 from alipes.testing import call, open_agent
 from tests.compat.chat_harness import KEY, open_chat
@@ -133,8 +134,8 @@ async def test_a_plugin_makes_changes_and_removes_jobs(home, folder):
         result = (await agent.say("go")).result("act")
         assert result.outcome == "ok", result.text
         seen = json.loads(result.text)
-        (view,) = await agent.app.schedules.list()
-        runs = await agent.app.schedules.runs.latest()
+        (view,) = await agent.app.features.get(SchedulesFeature).schedules.list()
+        runs = await agent.app.features.get(SchedulesFeature).schedules.runs.latest()
     made, changed = seen["made"], seen["changed"]
     assert (made["name"], made["deliver"], made["state"]) == ("my-greeting", "origin", "scheduled")
     assert made["schedule"]["kind"] == "once" and made["schedule"]["run_at"] == made["next_run_at"]

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound, Turn
-from alipes.store.ports.approvals import Approval, StandingRight
+from alipes.store.sql.approvals import Approval, StandingRight
 
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 

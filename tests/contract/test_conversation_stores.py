@@ -3,7 +3,7 @@
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address, Inbound, Origin
-from alipes.store.ports.turns import PLATFORM
+from alipes.store.sql.subagents import PLATFORM
 
 HERE = Address("telegram", "1")
 

@@ -1,4 +1,4 @@
-"""The pages for plugin authors and contributors are true: the table of hooks is that of the code, all code runs.
+"""The pages for plugin authors are true: the table of hooks is that of the code, all code runs.
 
 `python -m tests.contract.test_docs_plugins` renews the table.
 """
@@ -25,7 +25,7 @@ DOCS = ROOT / "docs"
 HOOKS = DOCS / "plugin-hooks.md"
 NAMES = (
     *("write-a-plugin", "plugin-hooks", "plugin-api", "plugin-platforms", "plugin-stop", "test-a-plugin"),
-    *("install-plugins", "contributing/add-a-tool", "contributing/add-a-provider"),
+    "install-plugins",
 )
 PAGES = [DOCS / f"{name}.md" for name in NAMES]
 TEXT = "\n".join(page.read_text() for page in PAGES)

@@ -5,7 +5,7 @@ import pytest
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
-from alipes.store.ports.people import PairingRequest
+from alipes.store.sql.people import PairingRequest
 
 HERE = Address("telegram", "1")
 REQUEST = PairingRequest("telegram", "42", "Ann", HERE)

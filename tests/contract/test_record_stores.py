@@ -6,17 +6,21 @@ from datetime import UTC
 import pytest
 
 from alipes.features.memory.change import MemoryChange, MemoryOrigin
+from alipes.features.memory.store import MemoryStore
 from alipes.features.schedules.job import FirePlan, Job
 from alipes.features.schedules.run import NewRun, RunBudget, Settlement
+from alipes.features.schedules.store.jobs import ScheduleStore
+from alipes.features.schedules.store.runs import ScheduleRunStore
 from alipes.features.schedules.timetable import parse_timetable
+from alipes.features.skills.store import SkillUseStore
+from alipes.features.usage.store import UsageDay, UsageReports
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, CompactionState, Inbound, Said, Usage
-from alipes.kernel.usage import UsageRecord
-from alipes.store.ports.approvals import StoredQuestion
-from alipes.store.ports.memory import Proposal
 from alipes.store.ports.search import SearchScope
-from alipes.store.ports.usage import UsageDay
+from alipes.store.sql.proposals import Proposal
+from alipes.store.sql.questions import StoredQuestion
+from alipes.store.sql.usage import UsageRecord
 
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
 
@@ -98,16 +102,17 @@ async def test_a_report_has_a_row_for_each_model(opened):
     async with opened() as store:
         await run_turn(store)
         start = time.time() // 900 * 900
-        (row,) = await store.usage_reports.report([UsageDay("today", start - 900, start + 1800)], ["model"])
+        (row,) = await UsageReports(store.database).report([UsageDay("today", start - 900, start + 1800)], ["model"])
         assert (row.groups, row.calls, row.usage.output) == ({"model": "m"}, 1, 5)
 
 
 async def test_a_skill_counts_once_per_turn(opened):
     async with opened() as store:
         turn = await start_turn(store)
-        await store.skill_uses.add(turn, "mail", "read")
-        await store.skill_uses.add(turn, "mail", "read")
-        assert (await store.skill_uses.totals())["mail"].uses == 1
+        uses = SkillUseStore(store.database)
+        await uses.add(turn, "mail", "read")
+        await uses.add(turn, "mail", "read")
+        assert (await uses.totals())["mail"].uses == 1
 
 
 async def test_a_summary_of_undone_messages_is_not_saved(opened):
@@ -129,19 +134,21 @@ async def test_failed_compactions_are_counted_until_they_are_reset(opened):
 
 async def test_changes_of_notes_are_listed_newest_first(opened):
     async with opened() as store:
+        memory = MemoryStore(store.database)
         for before, after in (("", "a"), ("a", "b")):
             change = MemoryChange(0, "", "memory", "add", before, after, MemoryOrigin("agent"), 0.0)
-            await store.memory.record(change)
-        assert [each.after for each in await store.memory.list_changes("", 10)] == ["b", "a"]
-        assert await store.memory.last_text("", "memory") == "b"
+            await memory.record(change)
+        assert [each.after for each in await memory.list_changes("", 10)] == ["b", "a"]
+        assert await memory.last_text("", "memory") == "b"
 
 
 async def test_a_branch_gets_the_notes_of_its_conversation(opened):
     async with opened() as store:
         turn = await run_turn(store)
-        await store.memory.save_snapshot(turn.session, "", "notes")
+        memory = MemoryStore(store.database)
+        await memory.save_snapshot(turn.session, "", "notes")
         branch = await store.sessions.branch(HERE.key)
-        assert await store.memory.find_snapshot(branch.new) == ("", "notes")
+        assert await memory.find_snapshot(branch.new) == ("", "notes")
 
 
 async def test_a_proposal_is_decided_once(opened):
@@ -156,41 +163,49 @@ def make_job(name="daily"):
     return Job(name, "every 1h", parse_timetable("every 1h", 0.0, UTC), "UTC", "Say hello")
 
 
+def jobs_of(store):
+    return ScheduleStore(store.database, store.schedule_changes)
+
+
+def runs_of(store):
+    return ScheduleRunStore(store.database, store.schedule_changes)
+
+
 async def test_two_jobs_cannot_have_one_name(opened):
     async with opened() as store:
-        assert await store.schedules.add(make_job(), 10.0)
-        assert await store.schedules.add(make_job(), 20.0) is None
+        assert await jobs_of(store).add(make_job(), 10.0)
+        assert await jobs_of(store).add(make_job(), 20.0) is None
 
 
 async def test_a_due_job_fires_once_in_two_processes(opened):
     async with opened() as store, opened() as other:
-        await store.schedules.add(make_job(), 10.0)
+        await jobs_of(store).add(make_job(), 10.0)
         plan = FirePlan(fire_at=10.0, next_due=5000.0, runs=True)
-        assert await store.schedules.fire_due(4000.0, lambda _: plan) == 1
-        assert await other.schedules.fire_due(4000.0, lambda _: plan) == 0
-        assert len(await store.schedule_runs.latest()) == 1
+        assert await jobs_of(store).fire_due(4000.0, lambda _: plan) == 1
+        assert await jobs_of(other).fire_due(4000.0, lambda _: plan) == 0
+        assert len(await runs_of(store).latest()) == 1
 
 
 async def test_a_run_whose_budget_is_used_up_is_left_out(opened):
     async with opened() as store:
-        await store.schedule_runs.add(NewRun("s1", make_job(), 10.0, 10.0))
+        await runs_of(store).add(NewRun("s1", make_job(), 10.0, 10.0))
         spent = RunBudget(0.0, "", 0.0, None, "used up")
-        assert await store.schedule_runs.start_waiting(20.0, 8, lambda _: None, lambda _: (spent,)) == ()
-        (run,) = await store.schedule_runs.latest()
+        assert await runs_of(store).start_waiting(20.0, 8, lambda _: None, lambda _: (spent,)) == ()
+        (run,) = await runs_of(store).latest()
         assert (run.state, run.detail) == ("skipped", "used up")
 
 
 async def test_a_started_run_has_its_turn_and_is_settled_once(opened):
     address = Address("schedule", "s1")
     async with opened() as store:
-        await store.schedule_runs.add(NewRun("s1", make_job(), 10.0, 10.0))
-        keys = await store.schedule_runs.start_waiting(
+        await runs_of(store).add(NewRun("s1", make_job(), 10.0, 10.0))
+        keys = await runs_of(store).start_waiting(
             20.0, 8, lambda run: Inbound(f"run:{run.number}", address, "me", run.job.prompt), lambda _: ()
         )
         assert keys == (address.key,)
-        (run,) = await store.schedule_runs.running()
+        (run,) = await runs_of(store).running()
         assert await store.turns.claim_next(address.key)
-        assert await store.schedule_runs.settle(run, Settlement()) in ((), None)
+        assert await runs_of(store).settle(run, Settlement()) in ((), None)
 
 
 async def test_an_announced_change_of_jobs_reaches_another_process(opened):

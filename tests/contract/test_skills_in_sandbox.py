@@ -26,7 +26,7 @@ async def test_only_the_folders_of_usable_skills_are_visible_and_they_are_read_o
     _put(home / ".alipes" / "skills" / "other", "canary-other")
     (home / ".alipes" / ".env").write_text("canary-env")
     project.mkdir()
-    extras = SandboxExtras(folders=lambda _workdir: (str(skill),))
+    extras = SandboxExtras(folders=[lambda _workdir: (str(skill),)])
     async with open_backend(name, home=home, extras=extras, machine=machine) as backend:
         said = b""
         command, env = SCRIPT.format(skill=skill, home=home), {"PATH": os.environ["PATH"], "HOME": str(home)}

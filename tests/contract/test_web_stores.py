@@ -2,12 +2,14 @@
 
 import pytest
 
+from alipes.features.webhooks.store import Webhook, WebhookStore
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.ports.api import Continuation, HistoryMismatch, PageQuery, RunQuery, SessionQuery
 from alipes.store.ports.search import SessionOwner
-from alipes.store.ports.web import Webhook
+from alipes.store.sql.api_history import Continuation, HistoryMismatch
+from alipes.store.sql.api_runs import RunQuery, SessionQuery
+from alipes.store.sql.transcript import PageQuery
 
 ANN, BOB = Address("api", "a", user="ann"), Address("api", "b", user="bob")
 
@@ -40,15 +42,15 @@ async def test_an_expired_key_is_listed_and_not_found(opened):
 
 async def test_a_webhook_is_stored_with_its_secret_and_counts_deliveries(opened):
     async with opened() as store:
-        assert await store.webhooks.add(Webhook("deploy", "Say {body.x}"), "s3cret")
-        await store.webhooks.count_delivery("deploy")
-        found, secret = await store.webhooks.find("deploy")
+        assert await store.tables(WebhookStore).add(Webhook("deploy", "Say {body.x}"), "s3cret")
+        await store.tables(WebhookStore).count_delivery("deploy")
+        found, secret = await store.tables(WebhookStore).find("deploy")
         assert found.prompt == "Say {body.x}"
         assert secret
-        (status,) = await store.webhooks.all()
+        (status,) = await store.tables(WebhookStore).all()
         assert status.deliveries == 1
-        assert await store.webhooks.secrets() == ("s3cret",)
-        assert await store.webhooks.remove("deploy")
+        assert await store.tables(WebhookStore).secrets() == ("s3cret",)
+        assert await store.tables(WebhookStore).remove("deploy")
 
 
 async def test_a_login_code_works_once(opened):

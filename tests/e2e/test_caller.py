@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.cli.main import list_commands
 from tests.e2e.program import Finished, Home, wait_finished
 from tests.world.environment import require
 
@@ -97,6 +98,14 @@ async def test_command_for_people_is_refused_to_the_agent(home, words):
     done = await run_as_agent(home, f"{ALIPES} {words}")
     assert done.status == 2 and "refused, because this was started by alipes itself (process " in done.out
     assert "Run it in your own terminal." in done.out
+
+
+async def test_every_command_for_people_is_refused_without_words_too(home):
+    refused = [command.name for command in list_commands() if command.is_for_people([])]
+    run_all = f"from alipes.cli.main import main; print([main([name]) for name in {refused}])"
+    done = await run_as_agent(home, shlex.join([sys.executable, "-c", run_all]))
+    said = [line for line in done.out.splitlines() if ": refused, because this was started by alipes itself" in line]
+    assert [line.split()[1].rstrip(":") for line in said] == refused and str([2] * len(refused)) in done.out
 
 
 async def test_the_message_names_the_command_and_the_process(home):

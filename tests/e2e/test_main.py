@@ -57,6 +57,7 @@ async def test_version_and_help_import_little_and_create_no_home(home):
             "alipes",
             "alipes.cli",
             "alipes.cli.main",
+            "alipes.console",
             "alipes.console.help_text",
             "alipes.kernel",
             "alipes.kernel.errors",

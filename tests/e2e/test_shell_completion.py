@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from alipes.cli.main import COMMANDS
-from alipes.console import help_text
+from alipes.cli.commands.help_index import read_help
+from alipes.cli.main import list_commands
 from tests.e2e.program import Home
 from tests.world.environment import require
 
@@ -81,9 +81,9 @@ async def test_bash_completes_files_where_a_file_is_expected(home):
 async def test_a_script_names_every_command_and_option_and_its_shell_can_read_it(home, shell):
     done = await home.run("completion", shell)
     assert done.status == 0
-    for name in COMMANDS:
-        assert re.search(rf"\b{name}\b", done.out)
-        for option in re.findall(r"^  (?:-\w, )?--([\w-]+)", getattr(help_text, name.upper()), re.M):
+    for command in list_commands():
+        assert re.search(rf"\b{command.name}\b", done.out)
+        for option in re.findall(r"^  (?:-\w, )?--([\w-]+)", read_help(command), re.M):
             assert option in done.out
     (home.path.parent / "script").write_text(done.out)
     assert await run(home, require(shell), "-n", str(home.path.parent / "script")) == (0, "", "")
@@ -114,8 +114,8 @@ async def test_the_manual_page_is_valid_and_names_every_command_and_option(home)
     status, shown, problems = await run(home, "groff", "-man", "-Tascii", "-ww", "-P-c", text=done.out)
     assert (status, problems) == (0, "")
     shown = re.sub(r".\x08", "", shown)
-    for name in COMMANDS:
-        assert f"alipes {name}" in shown
-        for option in re.findall(r"^  (?:-\w, )?(--[\w-]+)", getattr(help_text, name.upper()), re.M):
+    for command in list_commands():
+        assert f"alipes {command.name}" in shown
+        for option in re.findall(r"^  (?:-\w, )?(--[\w-]+)", read_help(command), re.M):
             assert option in shown
     assert "`alipes ask`" in shown and "~/.alipes/config.toml" in shown

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from alipes.sessions.commands.registry import COMMANDS
+from alipes.sessions.commands.registry import known_commands
 from tests.e2e.program import Home
+from tests.world.commands import all_commands
 from tests.world.model_server import Call, Calls, ModelServer, Plan, Say, Stall
 from tests.world.terminal_process import CTRL_C, ENTER, ESCAPE, TerminalProcess
 
@@ -121,7 +122,9 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "new": "Started a new conversation.",
         "quit": "",
     }
-    assert {typed.split()[0] for typed in done} == {command.name for command in COMMANDS} - {"setup"}
+    assert {typed.split()[0] for typed in done} == {command.name for command in known_commands(all_commands())} - {
+        "setup"
+    }
     async with ModelServer(answers) as server:
         home.use(server)
         async with TerminalProcess.of(home, size=(100, 40)) as terminal:

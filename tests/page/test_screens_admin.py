@@ -14,8 +14,7 @@ from playwright.async_api import expect
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.runtime.log_file import open_log
-from alipes.store.ports.people import PairingRequest
-from alipes.store.sql.people import SqlPeople
+from alipes.store.sql.people import PairingRequest, PeopleStore
 from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show, start_run
 from tests.world.model_server import Say
@@ -39,7 +38,7 @@ async def request_code(running):
         return Outbound("code:9", CLEO, f"code {code}")
 
     async with open_database(running.home.path / "alipes.db") as database:
-        await SqlPeople(database).request_pairing(PairingRequest("telegram", "9", "Cleo", CLEO), message)
+        await PeopleStore(database).request_pairing(PairingRequest("telegram", "9", "Cleo", CLEO), message)
     return sent[0]
 
 

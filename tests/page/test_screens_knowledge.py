@@ -10,8 +10,7 @@ from playwright.async_api import expect
 from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
 from alipes.features.skills.versions import SkillFile, hash_files
-from alipes.store.ports.memory import Proposal
-from alipes.store.sql.proposals import SqlProposals
+from alipes.store.sql.proposals import Proposal, ProposalStore
 from alipes.store.sqlite.database import open_database
 from tests.page.screen_steps import call, show
 
@@ -22,7 +21,7 @@ TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"
 async def propose(running, kind, change, reason):
     async with open_database(running.home.path / "alipes.db") as database:
         row = Proposal("", kind, OWNER, msgspec.json.encode(change).decode(), reason, "s1", "t1")
-        await SqlProposals(database).add(row)
+        await ProposalStore(database).add(row)
 
 
 async def read_memory(page, target):

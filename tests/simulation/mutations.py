@@ -11,7 +11,7 @@ from msgspec import structs
 
 from alipes.agent import loop, tool_calls
 from alipes.features.schedules.store.rows import RUN_COLUMNS, run_from_row
-from alipes.features.schedules.store.runs import SqlScheduleRuns
+from alipes.features.schedules.store.runs import ScheduleRunStore
 from alipes.gateway import platform_runner
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.delivery import DeliveryAttempts, OutboxWorker
@@ -27,7 +27,7 @@ from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry
 from alipes.sessions.turn_runner import TurnRunner
 from alipes.store.sql import turns
-from alipes.store.sql.inbox import SqlInbox
+from alipes.store.sql.inbox import InboxStore
 from alipes.store.sql.outbox import SqlOutbox
 from alipes.store.sql.turns import SqlTurns
 from alipes.store.sqlite.database import SqliteDatabase
@@ -373,7 +373,7 @@ def _(patch: Patch) -> None:
             keys.append(row.key)
         return tuple(keys)
 
-    patch.setattr(SqlScheduleRuns, "start_waiting", start_apart)
+    patch.setattr(ScheduleRunStore, "start_waiting", start_apart)
 
 
 # --- questions
@@ -398,7 +398,7 @@ def _(patch: Patch) -> None:
         sql = "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) VALUES (?, ?, 'answer', 0, 1e12)"
         return bool(await self._database.run(lambda db: db.execute(sql, (platform, id)).rowcount))
 
-    patch.setattr(SqlInbox, "add_answer", add_always)
+    patch.setattr(InboxStore, "add_answer", add_always)
 
 
 @_rule("a cancelled platform ends even if it fails at the same moment", BROKEN)

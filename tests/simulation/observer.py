@@ -9,7 +9,7 @@ from alipes.kernel.turns import Envelope, Said, ToolStarted, Turn, TurnEnded
 from alipes.plugins.specs import Verdict
 from alipes.sessions.turn_runner import TurnRunner
 from alipes.store.sql.rows import Decoders
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.store import Store
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.loop import SeededTask
 from tests.simulation.machine import Machine

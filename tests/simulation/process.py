@@ -14,7 +14,7 @@ from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.config.settings import DelegationConfig, Settings
-from alipes.features.schedules.editor import ScheduledTurns
+from alipes.features.schedules.hooks import ScheduledTurns
 from alipes.features.schedules.job import Job
 from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.features.schedules.schedules import Schedules
@@ -34,28 +34,27 @@ from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.kernel.turns import Address, Turn
-from alipes.platforms.registry import open_telegram
-from alipes.platforms.settings import TelegramSettings
+from alipes.platforms.telegram.platform import TelegramPlatform
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import PluginOwner
-from alipes.plugins.registry import Contributions
 from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
-from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.store.sql.history import SqlCompactionStore
-from alipes.store.sql.store import SqlStore as Store
-from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sql.history import CompactionStore
+from alipes.store.sql.store import Store
+from alipes.store.sql.usage import UsageLedger
 from alipes.store.sqlite.store import open_store
 from alipes.tools.clarify import Clarify
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.machine import EPOCH, Machine
 from tests.simulation.observer import BusObserver, Observer
 from tests.simulation.plan import Plan
+from tests.world.commands import core_commands, make_services
 
 HOME = Path("/nowhere")
 PLATFORM = "telegram"
@@ -76,6 +75,9 @@ class Models:
 
     def names(self) -> tuple[str, ...]:
         return ("sim/m",)
+
+    async def default(self) -> ModelChoice:
+        return ModelChoice(model="sim/m", why="only model")
 
     async def open(self, name: str) -> Backend:
         return Backend(name=name, model="m", provider=self._provider, facts=self._facts)
@@ -134,36 +136,24 @@ class SimulatedApp:
     def __init__(
         self, store: Store, sessions: Sessions, hooks: Hooks, *, models: Models, compaction: Compactor | None
     ) -> None:
-        self.store, self.sessions, self.hooks, self._models = store, sessions, hooks, models
-        self._compaction = compaction
-        self.contributions = Contributions(lambda: BY_NAME)
+        self.store, self.sessions, self.hooks = store, sessions, hooks
+        self.contributions = core_commands()
+        compactor = {} if compaction is None else {"compactor": compaction}
+        self._services = make_services(self, models, self.contributions, **compactor)
         self.files = FileAttacher(Settings(home=Path("/nonexistent")))
         self.chat_files = ChatFiles(Path("/nonexistent"), max_bytes=1, cache_bytes=1)
 
     def context(self, inbound: Any, *, local_files: bool = True) -> CommandContext:
-        return CommandContext(
-            inbound=inbound,
-            sessions=self.sessions,
-            store=self.store,
-            models=self._models,  # type: ignore[arg-type]
-            choice=self._choice,
-            contributions=self.contributions,
-            hooks=self.hooks,
-            local_files=local_files,
-            compactor=self._compaction,
-        )
-
-    async def _choice(self) -> ModelChoice:
-        return ModelChoice(model="sim/m", why="only model")
+        return CommandContext(inbound, self._services, local_files=local_files)
 
 
 def _compaction(store: Store, sessions: Sessions, models: Models, retry: RetryPolicy) -> Compactor:
     async def choice() -> str:
         return "sim/m"
 
-    spending = SpendingLimits(SqlUsageLedger(store.database), ask_approval=sessions.questions.ask_approval)
+    spending = SpendingLimits(UsageLedger(store.database), ask_approval=sessions.questions.ask_approval)
     auxiliary = AuxiliaryModels(models, spending, choice=choice, retry=retry)
-    return Compactor(auxiliary, SqlCompactionStore(store.database))
+    return Compactor(auxiliary, CompactionStore(store.database))
 
 
 async def _clarify(sessions: Sessions, question: str, choices: tuple[str, ...]) -> str | None:
@@ -204,7 +194,7 @@ async def run_process(machine: Machine, network: FakeNetwork, observer: Observer
             compactor=compaction,
         )
 
-    settings = TelegramSettings(token=Secret("1:x"), folder=HOME, base_url="http://telegram")
+    settings = TelegramConfig(token=Secret("1:x"), data_folder=HOME, base_url="http://telegram")
     policy = PlatformPolicy(allow=("*",), busy=plan.busy, progress=plan.progress)  # type: ignore[arg-type]
     rules = GatewayPolicy(platforms={PLATFORM: policy}, poll_interval=5.0)
     async with open_store(HOME) as store:
@@ -217,7 +207,7 @@ async def run_process(machine: Machine, network: FakeNetwork, observer: Observer
         delegation = Delegation(sessions, store, DelegationConfig(), models=models, tools=names)
         tools |= {"delegate_task": DelegateTask(delegation), "clarify": Clarify(partial(_clarify, sessions))}
         async with sessions.serve():
-            platform = open_telegram(settings, network)  # type: ignore[arg-type]
+            platform = TelegramPlatform(settings, network)  # type: ignore[arg-type]
             app = SimulatedApp(store, sessions, hooks, models=models, compaction=compaction)
             gateway = Gateway(app, {PLATFORM: platform}, rules, outbound=outbound_policy)
             if not plan.jobs:
@@ -242,7 +232,6 @@ async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Ga
 
     places = AnswerPlaces(app.store.people, OutboundPolicy([PLATFORM]), lambda: (PLATFORM,), HOME, notify=notify)
     settler = RunSettler(schedules.runs, app.sessions, places)
-    kept = SkillStore(HOME / "skills")
-    catalog = SkillCatalog(SkillsConfig(), kept, user_home=HOME)
-    skills = Skills(SkillsConfig(), catalog, kept, app.store)
+    catalog = SkillCatalog(SkillsConfig(), SkillStore(HOME / "skills"), user_home=HOME)
+    skills = Skills(SkillsConfig(), catalog, app.store)
     await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2), skills=skills).run()

@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.app import App, make_outbound_policy, open_app
+from alipes.app import open_app
 from alipes.config.loader import load_settings
+from alipes.core.app import App
 from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.serve import make_lone_scheduler
 from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.features.skills.feature import SkillsFeature
+from alipes.gateway.outbound.policy import make_outbound_policy
 
 
 async def work(home: Path, clock: Callable[[], float]) -> None:
@@ -30,7 +33,9 @@ def _make_scheduler(app: App, clock: Callable[[], float]) -> Scheduler:
     outbound = make_outbound_policy(app.settings)
     places = AnswerPlaces(app.store.people, outbound, lambda: (), app.settings.paths.schedules)
     settler = RunSettler(schedules.runs, app.sessions, places, clock=clock)
-    return Scheduler(schedules, app.sessions, settler, SchedulerLimits(), skills=app.skills, clock=clock)
+    return Scheduler(
+        schedules, app.sessions, settler, SchedulerLimits(), skills=app.features.get(SkillsFeature).skills, clock=clock
+    )
 
 
 def read_clock(file: Path) -> Callable[[], float]:

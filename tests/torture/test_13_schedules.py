@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from alipes.config.loader import load_settings
+from alipes.config.time_zones import find_zone
 from alipes.features.schedules.cron import next_cron_time, parse_cron
 from alipes.features.schedules.job import Job, JobRun, plan_fire
 from alipes.features.schedules.schedules import Schedules
-from alipes.features.schedules.store.jobs import SqlSchedules
-from alipes.features.schedules.timetable import Timetable, find_zone
+from alipes.features.schedules.store.jobs import ScheduleStore
+from alipes.features.schedules.timetable import Timetable
 from alipes.kernel.turns import Stop
 from alipes.store.sqlite.store import open_store
 from alipes.testing.clock import Clock
@@ -183,7 +184,7 @@ async def test_a_weekend_with_a_change_of_the_clocks_has_one_fire_each_at_the_ri
     first = datetime(*start, tzinfo=ZoneInfo(zone)).timestamp()
     clock, last = Clock(first), first + 2 * 86_400
     async with open_store(tmp_path) as store:
-        jobs = SqlSchedules(store.database, store.schedule_changes, clock=clock)
+        jobs = ScheduleStore(store.database, store.schedule_changes, clock=clock)
         for n, cron in enumerate(CRONS):
             job = Job(f"job{n}", cron, Timetable("cron", cron=cron), zone, prompt="x")
             await jobs.add(job, next_cron_time(parse_cron(cron), first, find_zone(zone)))

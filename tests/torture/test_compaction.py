@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from alipes.agent.compaction.compaction import visible_messages
-from alipes.store.sql.history import SqlCompactionStore
+from alipes.store.sql.history import CompactionStore
 from alipes.store.sqlite.store import open_store
 from tests.e2e.program import Home
 from tests.torture.homes import open_service, write_home
@@ -116,7 +116,7 @@ async def read_conversation(home):
     """The id of the conversation, its latest turn, the visible messages and the failed attempts."""
     async with open_store(home) as store:
         (facts,) = [each for each in await store.archive.sessions() if each.key.endswith(":book")]
-        digests = SqlCompactionStore(store.database)
+        digests = CompactionStore(store.database)
         turn = await digests.latest(facts.id)
         assert await store.archive.search("lighthouses") and facts.unfinished == 0
         shown = visible_messages(turn.history, turn.compaction)

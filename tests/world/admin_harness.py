@@ -2,21 +2,25 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 from starlette.applications import Starlette
 
-from alipes.app import App, open_app
+from alipes.app import Features, open_app
 from alipes.cli.serve.admin import ServeControl
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.signals import ExitRequest
 from alipes.config.loader import load_settings
+from alipes.core.app import App
+from alipes.features.all import FEATURES
+from alipes.features.server import Server
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
-from alipes.web.endpoint import Caller
+from alipes.web.endpoint import Caller, ServerState
 from alipes.web.router import ApiRouter
 from alipes.web.server import bind_socket, open_server, server_url
 from tests.world.api_harness import ApiClient
@@ -42,6 +46,8 @@ class AdminHarness(ApiClient):
     def __init__(self, client: httpx2.AsyncClient, app: App, platforms: ServedPlatforms, exit: ExitRequest) -> None:
         super().__init__(client)
         self.app, self.platforms, self.exit = app, platforms, exit
+        self.paths: dict[str, set[str]] = {}
+        """The paths that features added to the API, by feature."""
 
     async def get(self, path: str, *, by: str = "root", status: int = 200) -> Any:
         return await self.call("GET", path, by=by, status=status)
@@ -55,7 +61,12 @@ class AdminHarness(ApiClient):
 
 @asynccontextmanager
 async def open_admin(
-    home: Path, config: str = "", *, env: str = "", environ: Mapping[str, str] | None = None
+    home: Path,
+    config: str = "",
+    *,
+    env: str = "",
+    environ: Mapping[str, str] | None = None,
+    features: Features = FEATURES,
 ) -> AsyncIterator[AdminHarness]:
     """`config`: more lines of config.toml; `env`: the lines of .env."""
     home.mkdir(mode=0o700, exist_ok=True)
@@ -65,17 +76,32 @@ async def open_admin(
         (home / ".env").chmod(0o600)
     settings, exit_request = load_settings(home, environ or {}), ExitRequest()
     platforms = ServedPlatforms(settings)
-    async with open_app(
-        settings, interactive=True, lent={"scripted": ScriptedProvider()}, outbound=platforms.outbound
-    ) as app:
+    lent = {"scripted": ScriptedProvider()}
+    async with open_app(settings, interactive=True, lent=lent, outbound=platforms.outbound, features=features) as app:
         platforms.open(app, lambda: exit_request.request("restart"))
         with closing(bind_socket("127.0.0.1", 0)) as door:
             control = ServeControl(app, platforms, exit_request, server_url(door))
             control.environ = dict(environ or {})
-            router = ApiRouter(admin_endpoints(app, control), Authenticator("", _find), RequestLimits(rate=0))
+            none = cast(Any, None)
+            server = Server(
+                workdir=platforms.workdir,
+                gateway=platforms.gateway,
+                outbound=platforms.outbound,
+                runs=none,
+                admission=none,
+                control=control,
+                state=ServerState(),
+                keys=none,
+                resolve_target=none,
+            )
+            added = {feature.name: tuple(feature.endpoints(server)) for feature in app.features}
+            endpoints = (*admin_endpoints(app, control), *chain(*added.values()))
+            router = ApiRouter(endpoints, Authenticator("", _find), RequestLimits(rate=0))
             async with (
                 open_server(Starlette(routes=router.routes()), door),
                 httpx2.AsyncClient(base_url=server_url(door), trust_env=False, timeout=LIMIT_S) as client,
             ):
-                yield AdminHarness(client, app, platforms, exit_request)
+                harness = AdminHarness(client, app, platforms, exit_request)
+                harness.paths = {name: {each.path for each in given} for name, given in added.items()}
+                yield harness
                 await router.disconnect_all()

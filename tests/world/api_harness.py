@@ -16,13 +16,17 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.settings import SpendConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.checkpoints.endpoints import CheckpointEndpoints
+from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.mcp.server.http import McpEndpoint
 from alipes.features.mcp.server.tools import ConversationTools
+from alipes.features.usage.endpoints import UsageEndpoints
+from alipes.features.usage.store import UsageReports
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Inbound
+from alipes.plugins.features import OpenFeatures
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
@@ -36,6 +40,7 @@ from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, conversation_endpoints, open_server, server_url
 from alipes.web.templates import TemplateEndpoints
+from tests.world.commands import NoProcesses, core_commands, make_services
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
 SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin", "page": "admin", "phone": "read"}
@@ -63,6 +68,9 @@ class KnownModels(SingleModel):
         if name not in ("a/b", "a/c"):
             raise ConfigError(f"No model or provider is called {name!r}. Did you mean a/b?")
         return await super().open(name)
+
+    async def default(self) -> ModelChoice:
+        return ModelChoice("a/b", "for tests")
 
     def names(self) -> tuple[str, ...]:
         return "a/b", "a/c"
@@ -165,20 +173,9 @@ class ApiHarness(ApiClient):
 
 
 def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
-    async def choice() -> ModelChoice:
-        return ModelChoice("a/b", "for tests")
-
-    return CommandContext(
-        inbound,
-        house.sessions,
-        house.store,
-        house.models,
-        choice,
-        contributions=house.contributions,
-        local_files=local_files,
-        checkpoints=house.checkpoints,
-        processes=house.background,
-    )
+    more = {"features": house.features, "processes": house.background}
+    services = make_services(house, house.models, house.contributions, **more)
+    return CommandContext(inbound, services, local_files=local_files)
 
 
 async def _send(to: str, text: str) -> str:
@@ -205,9 +202,13 @@ async def open_api(
     `workdir`: of tools."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house, BackgroundTasks() as tasks:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
-        house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
-        house.checkpoints = checkpoints  # type: ignore[attr-defined]
-        house.background = background  # type: ignore[attr-defined]
+        house.contributions = contributions or core_commands()  # type: ignore[attr-defined]
+        house.features = OpenFeatures()  # type: ignore[attr-defined]
+        if checkpoints is not None:
+            feature = CheckpointsFeature(house)  # type: ignore[arg-type]
+            feature.checkpoints = checkpoints
+            house.features.add(feature)  # type: ignore[attr-defined]
+        house.background = background or NoProcesses()  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
         indexer = SqlSearchIndexer(house.store.database)
         house.search = ConversationSearch(house.store.archive, indexer, tasks)  # type: ignore[attr-defined]
@@ -218,7 +219,10 @@ async def open_api(
             request_limits = RequestLimits(rate=0)
             files = ApiFiles(home / "files" / UPLOADS, OutboundPolicy((), [str(home)]), NoText(), request_limits)
             rooms = (
-                *conversation_endpoints(house, living, admission, files, spend or SpendConfig()),  # type: ignore[arg-type]
+                *conversation_endpoints(house, living, admission, files),  # type: ignore[arg-type]
+                *endpoints_of(
+                    UsageEndpoints(house.store.archive, UsageReports(house.store.database), spend or SpendConfig())
+                ),
                 *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
                 *endpoints_of(CheckpointEndpoints(house, workdir=workdir)),  # type: ignore[arg-type]
             )

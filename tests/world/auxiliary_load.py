@@ -19,8 +19,9 @@ import PIL.Image
 from msgspec import Struct
 
 from alipes.agent.model_call import RetryPolicy
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.config.loader import load_settings
+from alipes.core.app import App
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
 from tests.world import model_validation as rules
 from tests.world.model_http import Connection, HttpRequest

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import subprocess
+from typing import Any, cast
 
 from msgspec import structs
 
 from alipes.config.settings import CheckpointsConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
+from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.checkpoints.hooks import TurnCheckpoints
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Notice, Turn
@@ -36,7 +38,9 @@ class CheckpointWorld:
 
     def use(self, engine):
         self.engine = engine
-        self.hooks = TurnCheckpoints(engine, Contributions(), self._recorder, self._tasks)
+        feature = CheckpointsFeature(cast(Any, None))
+        feature.checkpoints = engine
+        self.hooks = TurnCheckpoints(feature, Contributions(), self._recorder, self._tasks)
 
     def write(self, path, text):
         """A change by hand."""

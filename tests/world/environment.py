@@ -31,7 +31,7 @@ BASIC = """
 sh bash env true false test [ echo printf printenv sleep timeout kill cat head tail tee wc sort uniq cut tr seq yes
 od nl grep sed awk ls pwd cp mv rm ln mkdir rmdir mkfifo touch chmod stat find xargs dd df du diff cmp date id whoami
 uname basename dirname readlink realpath mktemp ps pgrep setsid nohup nice stty tty script base64 sha256sum tar gzip
-nsenter prlimit
+nsenter unshare prlimit
 """
 """Programs of any Unix, available to every test."""
 SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGTSTP)
@@ -72,6 +72,7 @@ def environment(home: Path, *, programs: Iterable[str] = OPTIONAL, **more: str) 
 def program_path(*programs: str) -> str:
     """A PATH with exactly `BASIC` and `programs`. A program that this machine lacks is replaced by one that fails."""
     folder = Path(tempfile.mkdtemp(prefix="alipes-programs-"))
+    folder.chmod(0o755)  # servers that drop root start programs too
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "python3").symlink_to(os.path.realpath(sys.executable))
     basic = BASIC.split()
@@ -105,6 +106,11 @@ def require(program: str, why: str = "make services") -> str:
     if found := shutil.which(program):
         return found
     return skip(f"{program} is not installed ({why})")
+
+
+def is_hidden() -> bool:
+    """True if the tests must not see the services of this machine, as in `make test`."""
+    return not SERVICES.is_dir()
 
 
 def skip(reason: str) -> NoReturn:

@@ -14,11 +14,11 @@ from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.plugins.registry import Contributions, PromptTemplate
+from alipes.plugins.registry import PromptTemplate
 from alipes.providers.registry import ModelChoice
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.sessions.commands.context import CommandContext
-from alipes.sessions.commands.registry import BY_NAME
+from tests.world.commands import all_commands, make_services
 from tests.world.fake_platform import FakePlatform
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
@@ -39,6 +39,9 @@ class Models(SingleModel):
     async def list_names(self) -> tuple[str, ...]:
         return self.names()
 
+    async def default(self) -> ModelChoice:
+        return ModelChoice(model="test/m", why="The test says so.")
+
 
 class GatewayHarness:
     """What the gateway needs of an app, and helpers for tests."""
@@ -46,8 +49,8 @@ class GatewayHarness:
     def __init__(self, house: SessionHarness, provider: Any) -> None:
         self.house, self.sessions, self.store, self.hooks = house, house.sessions, house.store, house.hooks
         self.templates: dict[str, PromptTemplate] = {}
-        self.contributions = Contributions(lambda: BY_NAME, lambda: self.templates)
-        self._models = Models(provider)
+        self.contributions = all_commands(lambda: self.templates)
+        self._services = make_services(house, Models(provider), self.contributions)
         self.gateway: Gateway
         self.messenger: FakePlatform
         self.files = FileAttacher(Settings(home=Path("/nonexistent")))
@@ -55,19 +58,7 @@ class GatewayHarness:
         self.restarted = 0
 
     def context(self, inbound, *, local_files=True):
-        return CommandContext(
-            inbound=inbound,
-            sessions=self.sessions,
-            store=self.store,
-            models=self._models,
-            choice=self._choice,
-            contributions=self.contributions,
-            hooks=self.hooks,
-            local_files=local_files,
-        )
-
-    async def _choice(self):
-        return ModelChoice(model="test/m", why="The test says so.")
+        return CommandContext(inbound, self._services, local_files=local_files)
 
     def restart(self):
         self.restarted += 1

@@ -10,8 +10,8 @@ import pytest
 
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage, Platform
-from alipes.platforms.registry import open_matrix
-from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.matrix.platform import MatrixPlatform
+from alipes.platforms.matrix.settings import MatrixConfig
 from alipes.runtime.http.clients import ClientScope
 from tests.world.matrix_clients import Homeserver, Person, open_homeserver
 from tests.world.matrix_proxy import FaultProxy, open_fault_proxy
@@ -29,16 +29,16 @@ class MatrixHarness:
     def __init__(self, folder: Path, gate: FaultProxy, town: Homeserver, us: Person) -> None:
         self.folder, self.gate, self.town, self.us = folder, gate, town, us
 
-    def settings(self, **more: Any) -> MatrixSettings:
+    def settings(self, **more: Any) -> MatrixConfig:
         fields: dict[str, Any] = {
-            "folder": self.folder,
+            "data_folder": self.folder,
             "base_url": self.gate.url,
             "user": self.us.id,
             "password": Secret("secret"),
             "poll": 5.0,
             "patience": 10.0,
         }
-        return MatrixSettings(**(fields | more))
+        return MatrixConfig(**(fields | more))
 
     @asynccontextmanager
     async def listening(
@@ -46,7 +46,7 @@ class MatrixHarness:
     ) -> AsyncIterator[Platform]:
         """Run the platform, once it is ready."""
         async with ClientScope() as scope:
-            platform = open_matrix(self.settings(**more), scope)
+            platform = MatrixPlatform(self.settings(**more), scope)
             if welcome is not None:
                 platform.set_fetch_policy(welcome)
             listening = asyncio.create_task(platform.listen(ears.take, ears.tell))

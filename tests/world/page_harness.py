@@ -10,8 +10,7 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from alipes.store.ports.web import BrowserScope
-from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sql.browsers import BrowserScope, BrowserStore
 from alipes.store.sqlite.database import open_database
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import endpoints_of
@@ -27,7 +26,7 @@ from tests.unit.web.test_web import Parts
 class PageHarness:
     """A server with the page, an API of example endpoints, and a clock that a test moves."""
 
-    def __init__(self, url: str, browsers: SqlBrowsers, logins: BrowserLogins, room: Room) -> None:
+    def __init__(self, url: str, browsers: BrowserStore, logins: BrowserLogins, room: Room) -> None:
         self.url, self.browsers, self.logins, self.room = url, browsers, logins, room
         self.skipped_s = 0.0
         self.keys: Authenticator
@@ -71,7 +70,7 @@ async def open_page(
     the server."""
     async with open_database(home / "alipes.db") as database:
         harness: PageHarness
-        browsers = SqlBrowsers(database, clock=lambda: harness.now())
+        browsers = BrowserStore(database, clock=lambda: harness.now())
         keys = Authenticator(KEY, find, run=run)
         logins = BrowserLogins(browsers, keys, PageLocator(address, trusted), home=str(home))
         room = Room()

@@ -11,8 +11,7 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from alipes.store.ports.web import BrowserScope
-from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sql.browsers import BrowserScope, BrowserStore
 from alipes.store.sqlite.database import open_database
 from tests.e2e.program import Home, children
 from tests.e2e.service import ServeProcess, open_serve, write_settings
@@ -57,7 +56,7 @@ class PageSite:
     async def link(self, scope: BrowserScope = "admin") -> str:
         """A one-time link, as `alipes page` prints it."""
         async with open_database(self.home.path / "alipes.db") as database:
-            return (await SqlBrowsers(database).add_code(scope)).link(self.url)
+            return (await BrowserStore(database).add_code(scope)).link(self.url)
 
     async def open_context(self, **options: Any) -> BrowserContext:
         context = await self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})

@@ -6,8 +6,9 @@ from textwrap import dedent
 
 from alipes.config.settings import PluginsConfig, Settings
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.loader import open_plugins
+from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions
+from tests.world.commands import NamedCommand
 
 
 class Nobody:
@@ -42,8 +43,7 @@ def settings_for(home: Path, *enabled: str, **more) -> Settings:
 
 @asynccontextmanager
 async def open_plugin_harness(settings: Settings, *, doors=None, host=None, reserved=(), opening=10.0):
-    hooks, offers = Hooks(settings.plugins.deadline), Contributions(lambda: reserved)
-    async with open_plugins(
-        settings, hooks=hooks, contributions=offers, host=host or Nobody(), loaders=doors or {}, opening=opening
-    ) as plugins:
+    hooks, offers = Hooks(settings.plugins.deadline), Contributions(lambda: map(NamedCommand, reserved))
+    plugins = Plugins(settings, hooks, offers, host=host or Nobody(), loaders=doors or {}, opening=opening)
+    async with plugins.open():
         yield PluginHarness(plugins, hooks, offers)

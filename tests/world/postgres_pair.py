@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.world.environment import LIMIT_S, skip
+from tests.world.environment import LIMIT_S, is_hidden, skip
 from tests.world.leftovers import LASTING
 
 USER, DATABASE = "alipes", "alipes"
@@ -43,6 +43,8 @@ PR_SET_PDEATHSIG = 1
 
 def find_program(name: str) -> str:
     """A program of the newest PostgreSQL; the test is skipped if there is none."""
+    if is_hidden():
+        skip("PostgreSQL is not used without `make services`")
     places = sorted(DEBIAN.glob("*/bin"), key=lambda place: int(place.parent.name), reverse=True)
     found = next((str(place / name) for place in places if (place / name).exists()), None) or shutil.which(name)
     return found or skip(f"{name} of PostgreSQL is not installed (make services)")

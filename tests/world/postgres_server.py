@@ -22,7 +22,7 @@ import psycopg
 
 from alipes.store.postgres.store import ClusterLimits
 from alipes.store.postgres.store import open_postgres_store as open_cluster_store
-from tests.world.environment import LIMIT_S, skip
+from tests.world.environment import LIMIT_S, is_hidden, skip
 from tests.world.leftovers import LASTING
 
 DEBIAN = Path("/usr/lib/postgresql")
@@ -35,6 +35,8 @@ _numbers = itertools.count(1)
 
 def find_postgres(program: str) -> str:
     """A program of the newest PostgreSQL; the test is skipped if there is none."""
+    if is_hidden():
+        skip("PostgreSQL is not used without `make services`")
     places = sorted(DEBIAN.glob("*/bin"), key=lambda place: int(place.parent.name), reverse=True)
     found = next((str(place / program) for place in places if (place / program).exists()), None)
     return found or shutil.which(program) or skip(f"{program} of PostgreSQL is not installed (make services)")

@@ -16,9 +16,10 @@ from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.config.settings import CheckpointsConfig
+from alipes.core.app import App
 from alipes.kernel.turns import Address, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from tests.world.environment import LIMIT_S

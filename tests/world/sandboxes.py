@@ -44,6 +44,8 @@ async def open_backend(
         config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ, extras=extras
     )
     async with scratch_removed(alipes_home), open_orphan_guard(alipes_home / "run") as guard:
+        if name == "bubblewrap":
+            require("bwrap")
         match name:
             case "host":
                 yield HostBackend(guard)
@@ -56,7 +58,7 @@ async def open_backend(
                     yield containers
             case "ssh":
                 assert machine is not None
-                folders = (extras or SandboxExtras()).folders
+                folders = (extras or SandboxExtras()).list_folders
                 async with SshBackend(machine["settings"], guard, folders) as ssh:
                     yield ssh
 

@@ -13,7 +13,7 @@ from alipes.kernel.turns import Address, Event, Inbound, Turn, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.providers.registry import Backend
 from alipes.sessions.sessions import SessionDefaults, Sessions
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.store import open_store
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_telegram
-from alipes.platforms.settings import TelegramSettings
 from alipes.platforms.telegram.platform import TelegramPlatform
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.runtime.http.clients import ClientScope
 from tests.world.telegram_server import TOKEN, TelegramServer
 
@@ -19,6 +18,6 @@ CHAT = Address("telegram", "7")
 @asynccontextmanager
 async def bot(server: TelegramServer, folder: Path, **more: Any) -> AsyncIterator[TelegramPlatform]:
     """It can send, and does not receive."""
-    settings = {"token": Secret(TOKEN), "folder": folder, "base_url": server.url, **more}
+    settings = {"token": Secret(TOKEN), "data_folder": folder, "base_url": server.url, **more}
     async with ClientScope() as scope:
-        yield open_telegram(TelegramSettings(**settings), scope)
+        yield TelegramPlatform(TelegramConfig(**settings), scope)

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from alipes.agent.approval.egress import EgressRights
 from alipes.config.settings import EgressConfig
+from alipes.features.browser.page_tools import browser_tools
 from alipes.features.browser.sessions import BrowserSessions
 from alipes.features.browser.settings import BrowserConfig
-from alipes.features.browser.tools import browser_tools
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.http.upstream import ByteStream, UpstreamConnector

@@ -20,9 +20,9 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
 from alipes.providers.registry import Backend
-from alipes.store.sql.history import SqlCompactionStore
-from alipes.store.sql.store import SqlStore as Store
-from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sql.history import CompactionStore
+from alipes.store.sql.store import Store
+from alipes.store.sql.usage import UsageLedger
 
 PER_TOKEN = 4
 SUMMARY = "The person wants a book. Chapter one is written."
@@ -148,7 +148,7 @@ def open_compaction(
         return "p/m"
 
     side = side or settings_with()
-    spending = SpendingLimits(SqlUsageLedger(store.database), side.spend, consent)
+    spending = SpendingLimits(UsageLedger(store.database), side.spend, consent)
     auxiliary = AuxiliaryModels(library, spending, side.auxiliary, choice=choice)
-    compaction = Compactor(auxiliary, SqlCompactionStore(store.database), side.compaction, session_notes=keeps)
+    compaction = Compactor(auxiliary, CompactionStore(store.database), side.compaction, session_notes=keeps)
     return CompactionHarness(spending, auxiliary, compaction, library)

@@ -85,19 +85,18 @@ class FileAttacher:
     """Reads the files that a person names with `@`. A name without a file stays text."""
 
     def __init__(
-        self,
-        settings: Settings,
-        *,
-        mask: Callable[[str], str] = str,
-        documents: DocumentConverter | None = None,
-        resources: ResourceReader | None = None,
+        self, settings: Settings, *, mask: Callable[[str], str] = str, documents: DocumentConverter | None = None
     ) -> None:
-        """`mask` removes secrets from the content. `documents`: converts files that are not text. `resources`: those
-        of MCP servers."""
-        self._resources, self._mask = resources, mask
+        """`mask` removes secrets from the content. `documents`: converts files that are not text."""
+        self._resources: ResourceReader | None = None
+        self._mask = mask
         self._places = make_places(settings)
         self._reader = ReadFile(self._places, mask=mask, documents=documents)
         self._received = str(settings.paths.files)
+
+    def add_resources(self, reader: ResourceReader) -> None:
+        """Attach also what `reader` has, as `@server:uri`."""
+        self._resources = reader
 
     async def attach(self, inbound: Inbound, words: str | None = None) -> tuple[Inbound, Attached]:
         """The message with its files, and what was attached. `words`: the part of its text that the person wrote."""

@@ -16,12 +16,12 @@ from alipes.kernel.errors import AlipesError, ProviderError, ToolError, Transien
 from alipes.kernel.messages import Message, Text, user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import SCHEDULED, Event, ModelReply, Turn
-from alipes.kernel.usage import UsageRecord
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import CORE
 from alipes.providers.mixture import ask_all, format_answers, summarize_answers
 from alipes.providers.registry import Backend
+from alipes.store.sql.usage import UsageRecord
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -184,7 +184,7 @@ _SYSTEM = "Answer the question independently, thoroughly and to the point. State
 
 
 class MixtureRunner:
-    """Implements `tools.mixture.Mixes`, and asks the models of a mixture for `providers.mixture`."""
+    """Implements `tools.mixture.ModelMixer`, and asks the models of a mixture for `providers.mixture`."""
 
     def __init__(self, auxiliary: AuxiliaryModels, presets: Mapping[str, MixtureConfig]) -> None:
         self._auxiliary, self._presets = auxiliary, presets

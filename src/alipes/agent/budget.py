@@ -27,8 +27,8 @@ from alipes.kernel.messages import ToolCall, count_chars
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
-from alipes.kernel.usage import UsageLedger, UsageRecord, UsageTotal
 from alipes.providers.registry import Backend, compute_cost
+from alipes.store.sql.usage import UsageLedger, UsageRecord, UsageTotal
 
 APPROVAL_NAME = "spend"
 ESTIMATED_TASK = "stopped answer (estimated)"

@@ -15,7 +15,6 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Image, user
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
-from alipes.kernel.usage import UsageRecord
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
@@ -24,7 +23,8 @@ from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
-from alipes.store.ports.conversations import TodoStore
+from alipes.store.sql.conversations import TodoStore
+from alipes.store.sql.usage import UsageRecord
 from alipes.tools.images import MAX_IMAGE_BYTES, VisionAnalyze
 from alipes.tools.todo import TodoItem, TodoItems
 

@@ -1,9 +1,9 @@
-"""The system prompt: identity, environment, persona, project notes, skills."""
+"""The system prompt: identity, environment, persona, project notes, and what features add."""
 
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -34,8 +34,8 @@ You are alipes, a personal AI agent. You work for the user with the tools you ar
 
 
 class ComposePrompt(Protocol):
-    def __call__(self, turn: Turn, *, skills: str = "", memory: str = "") -> str:
-        """The system prompt of a turn. `skills`, `memory`: the sections about them, or empty."""
+    def __call__(self, turn: Turn, *, added: Sequence[str] = ()) -> str:
+        """The system prompt of a turn. `added`: sections of features."""
 
 
 def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePrompt:
@@ -46,7 +46,7 @@ def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePr
     """
     files = _FileCache()
 
-    def compose(turn: Turn, *, skills: str = "", memory: str = "") -> str:
+    def compose(turn: Turn, *, added: Sequence[str] = ()) -> str:
         sections = [_IDENTITY, _environment(turn, commands())]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
@@ -54,10 +54,7 @@ def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePr
             path = notes_file(Path(turn.inbound.workdir))
             if path is not None and (notes := files.read(path, NOTES_LIMIT)):
                 sections.append(f"# Project notes ({path})\n{notes}\n")
-        if skills:
-            sections.append(skills)
-        if memory:
-            sections.append(memory)
+        sections += added
         if turn.inbound.instructions:
             sections.append(f"# Instructions for this conversation\n{turn.inbound.instructions}\n")
         return "\n".join(sections)

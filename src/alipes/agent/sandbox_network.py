@@ -23,7 +23,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import PROXY_PORT
 from alipes.runtime.sandbox.policy import short_hash
 from alipes.runtime.sandbox.proxy_environment import proxy_environment, ssh_proxy_command
-from alipes.store.ports.approvals import UntrustedSourceStore
+from alipes.store.sql.approvals import UntrustedSourceStore
 
 SSH_PORT = 22
 CONNECT_SCRIPT = "/run/alipes/connect.py"

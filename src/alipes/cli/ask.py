@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
@@ -27,6 +27,7 @@ from alipes.console.options import AskOptions, ConversationChoice, TalkOptions, 
 from alipes.console.render import TurnPrinter, format_choice, to_one_line
 from alipes.console.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
 from alipes.console.theme import Theme
+from alipes.core.app import App
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import (
     ApprovalAnswered,
@@ -156,7 +157,7 @@ class PromptClient:
         self._encode = msgspec.json.Encoder().encode if output.json else None
         self._denied = False
         if questions is not None:
-            app.sessions.questions.interactive = True
+            app.sessions.questions.allow_asking()
 
     async def ask(self, inbound: Inbound, *, last: bool = False) -> int:
         """Send the message, print the turn until it ended and return the exit status.
@@ -376,7 +377,7 @@ def print_warnings(app: App, streams: StandardStreams) -> None:
 
 async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams) -> None:
     """Print the model if it is a surprise, and with --verbose the name of the conversation."""
-    choice = None if options.model else await app.choice()
+    choice = None if options.model else await app.models.default()
     if choice is not None and options.verbose:
         streams.note(f"· {format_choice(choice)}")
     elif choice is not None and choice.toy:

@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import shutil
 import ssl
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,30 +14,20 @@ from alipes import __version__
 from alipes.app import open_for_checks
 from alipes.cli import security_audit
 from alipes.cli.plugins.list import check_plugins_state
-from alipes.cli.serve.signals import LOCK_NAME
 from alipes.cli.server_checks import check_server
-from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
+from alipes.config.urls import strip_credentials
 from alipes.console import common, render
-from alipes.console.common import CheckResult, print_json
+from alipes.console.common import print_json
 from alipes.console.options import parse_doctor
-from alipes.core.resources import make_chat_files, make_skill_catalog
-from alipes.features.browser.chromium import find_chromium, find_obstacle, uses_sandbox
-from alipes.features.checkpoints.git import find_git
-from alipes.features.checkpoints.prune import list_stored_folders
-from alipes.features.mcp.client.catalog import ToolCatalog
-from alipes.features.mcp.files import load_project
-from alipes.features.memory.change import OWNER
-from alipes.features.memory.files import FILE_NAMES, MemoryFiles
-from alipes.features.skills.catalog import usable
-from alipes.features.skills.versions import SkillStore
-from alipes.features.web_search.search_services import NAMES, choose_service
-from alipes.features.web_search.services import explain_missing_extra
+from alipes.core.resources import make_chat_files
+from alipes.features.all import FEATURES
 from alipes.kernel.blobs import make_blob_name
-from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
-from alipes.kernel.formatting import format_ago, format_count
+from alipes.kernel.checks import CheckResult
+from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
+from alipes.kernel.formatting import format_ago, format_count, format_size
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
@@ -47,13 +35,12 @@ from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
-from alipes.store.ports.store import Store
+from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.peers import open_processes
-from alipes.store.sqlite.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.tools.documents.documents import EXTRA, missing_libraries
 
 MIN_PYTHON = (3, 11)
@@ -82,26 +69,36 @@ def check_machine() -> tuple[Settings | None, list[CheckResult]]:
         except ConfigError as nowhere:
             findings.insert(1, CheckResult("home", "wrong", str(nowhere)))
     findings += _check_programs()
-    if settings is not None and settings.browser.enabled:
-        findings.append(check_browser(settings))
     return settings, findings
 
 
-def check_browser(settings: Settings) -> CheckResult:
-    """Check what the browser tools need."""
-    config, environ = settings.browser, process_environment()
-    if why := find_obstacle(config, environ):
-        return CheckResult("browser", "wrong", why)
-    program = find_chromium(config, environ)
-    if uses_sandbox(config):
-        return CheckResult("browser", "ok", program)
-    says = f"{program}, without its own sandbox: a page with an exploit gets the rights of this user"
-    advice = "run alipes as another user than root" if config.sandbox == "auto" else "set browser.sandbox = auto"
-    return CheckResult("browser", "note", says, advice)
-
-
 async def check_store(settings: Settings) -> list[CheckResult]:
-    """Check the database, its other users and unfinished turns."""
+    """Check the database, its other users, unfinished turns, and the features, which use the same open store."""
+    if (found := await _check_open_store(settings)) is not None:
+        return found
+    return [*await _check_closed_store(settings), *await _check_features(settings, None)]
+
+
+async def _check_features(settings: Settings, store: Store | None) -> list[CheckResult]:
+    return [each for feature in FEATURES for each in await feature.check(settings, store)]
+
+
+async def _check_open_store(settings: Settings) -> list[CheckResult] | None:
+    """None if the store cannot be opened for writing."""
+    if settings.store or find_store_loss(settings.home) or not store_exists(settings.home):
+        return None
+    if not is_store_writable(settings.home):
+        return None
+    try:
+        async with open_home_store(settings) as store:
+            database = await _check_database(store.archive)
+            mine = [*database, *_check_processes(settings, store), *await _check_unfinished(store)]
+            return [*mine, *await _check_features(settings, store)]
+    except StoreError:
+        return None
+
+
+async def _check_closed_store(settings: Settings) -> list[CheckResult]:
     if settings.store:
         return await check_server(settings)
     if loss := find_store_loss(settings.home):
@@ -114,24 +111,9 @@ async def check_store(settings: Settings) -> list[CheckResult]:
                 return await _check_database(archive)
         async with open_home_store(settings) as store:
             database = await _check_database(store.archive)
-            schedules = await _check_schedules(settings, store)
-            return [*database, *_check_processes(settings, store), *await _check_unfinished(store), *schedules]
+            return [*database, *_check_processes(settings, store), *await _check_unfinished(store)]
     except StoreError as error:
         return [CheckResult("database", "wrong", str(error))]
-
-
-async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult]:
-    """Jobs that nobody runs, and the latest ones that failed."""
-    jobs, last = store.schedules, await store.schedule_runs.last_runs()
-    if not (count := await jobs.count()):
-        return []
-    failed = sorted(run.job.name for run in last.values() if run.state == "failed")
-    names, says = ", ".join(failed[:5]), f"{format_count(count, 'job')} scheduled"
-    if find_holder(settings.paths.run / LOCK_NAME) is None:
-        return [CheckResult("schedules", "wrong", f"{says}, and no server runs them", "start `alipes serve`")]
-    if failed:
-        return [CheckResult("schedules", "note", f"{says}; last run failed: {names}", "see `alipes schedule history`")]
-    return [CheckResult("schedules", "ok", says)]
 
 
 async def check_chat_files(settings: Settings, scope: ClientScope) -> list[CheckResult]:
@@ -216,11 +198,11 @@ def _check_home(settings: Settings) -> CheckResult:
     free = os.statvfs(home)
     room = free.f_bavail * free.f_frsize
     if room < 100_000_000:
-        full = f"{home}: only {render.format_size(room)} free on its disk"
+        full = f"{home}: only {format_size(room)} free on its disk"
         return CheckResult("home", "wrong", full, "free some space")
     if mode & 0o077:
         return CheckResult("home", "note", f"{home} is readable by other users", f"chmod 700 {home}")
-    return CheckResult("home", "ok", f"{home} (private, {render.format_size(room)} free)")
+    return CheckResult("home", "ok", f"{home} (private, {format_size(room)} free)")
 
 
 def _check_profiles(settings: Settings) -> Iterator[CheckResult]:
@@ -242,62 +224,8 @@ def _check_files(settings: Settings) -> Iterator[CheckResult]:
     file, log = settings.paths.config, settings.paths.log
     yield CheckResult("settings", "ok", str(file) if file.exists() else f"no {file}; using the defaults")
     yield from (CheckResult("settings", "note", note) for note in settings.notes)
-    size = render.format_size(log.stat().st_size) if log.exists() else "empty"
+    size = format_size(log.stat().st_size) if log.exists() else "empty"
     yield CheckResult("log", "ok", f"{log} ({size}, level {settings.log_level})")
-
-
-def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
-    """MCP servers of this folder that are not used."""
-    workdir = Path(settings.workdir or os.getcwd())
-    for note in load_project(settings.home, settings.paths.env, workdir)[1]:
-        yield CheckResult("mcp", "note", note)
-
-
-def _check_memory(settings: Settings) -> CheckResult:
-    """How full the owner's notes are."""
-    if not settings.memory.enabled:
-        return CheckResult("memory", "ok", "off (memory.enabled)")
-    files, limits = MemoryFiles(settings.paths.memory, settings.paths.memory_lock), settings.memory
-    try:
-        sizes = {name: len(files.read(OWNER, target)) for target, name in FILE_NAMES.items()}
-    except ToolError as error:
-        return CheckResult("memory", "wrong", str(error))
-    bounds = {FILE_NAMES["memory"]: limits.limit, FILE_NAMES["user"]: limits.user_limit}
-    says = ", ".join(f"{name} {size:,} of {bounds[name]:,} characters" for name, size in sizes.items())
-    if any(size > bounds[name] for name, size in sizes.items()):
-        return CheckResult("memory", "note", says, "a longer file is cut in prompts: shorten it with /memory")
-    return CheckResult("memory", "ok", says)
-
-
-def _check_skills(settings: Settings) -> Iterator[CheckResult]:
-    """Skills of the home and of this folder; those of plugins are checked with their plugins."""
-    catalog = make_skill_catalog(settings, SkillStore(settings.paths.skills))
-    listed = catalog.load(settings.workdir or os.getcwd())
-    if listed:
-        on = len(usable(listed))
-        yield CheckResult("skills", "ok", f"{on} of {format_count(len(listed), 'skill')} can be used")
-    for each in listed:
-        if each.state in ("broken", "new", "changed"):
-            yield CheckResult("skills", "note", f"{each.name}: {each.reason}")
-
-
-def _check_mcp(settings: Settings) -> Iterator[CheckResult]:
-    """What is known of MCP servers, without starting one."""
-    catalog = ToolCatalog(settings.home / "mcp")
-    for name, config in settings.mcp.servers.items():
-        stored = catalog.find(name, config)
-        if not config.enabled:
-            yield CheckResult("mcp", "ok", f"{name} is off")
-        elif config.command and shutil.which(os.path.expanduser(config.command)) is None:
-            fix = f"correct mcp.servers.{name}.command"
-            yield CheckResult("mcp", "wrong", f"{name}: the command {config.command} was not found", fix)
-        elif stored is None:
-            yield CheckResult("mcp", "note", f"{name} was never connected", f"run `alipes mcp test {name}`")
-        elif stored.pending:
-            says = f"{name}: {format_count(len(stored.pending), 'tool')} changed and not accepted"
-            yield CheckResult("mcp", "note", says, f"look at them with /mcp, then /mcp accept {name}")
-        else:
-            yield CheckResult("mcp", "ok", f"{name}: {format_count(len(stored.tools), 'tool')}")
 
 
 def _check_programs() -> list[CheckResult]:
@@ -311,7 +239,7 @@ def _check_programs() -> list[CheckResult]:
 async def _check_database(archive: Archive) -> list[CheckResult]:
     facts = await archive.facts()
     about = (
-        f"{facts.path} ({render.format_size(facts.size + facts.wal)}, schema {facts.schema}): "
+        f"{facts.path} ({format_size(facts.size + facts.wal)}, schema {facts.schema}): "
         f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.turns, 'turn')}, "
         f"{format_count(facts.messages, 'message')}"
     )
@@ -344,27 +272,9 @@ def _check_embedded(settings: Settings) -> CheckResult:
 def _check_proxies(settings: Settings) -> list[CheckResult]:
     proxies = settings.proxies
     ways = (("http", proxies.http), ("https", proxies.https), ("all", proxies.all))
-    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways if url]
+    used = [f"{name} through {strip_credentials(url)}" for name, url in ways if url]
     says = f"{', '.join(used)}; except for {', '.join(proxies.no) or 'nothing'}"
     return [CheckResult("proxies", "ok", says)] if used else []
-
-
-def _strip_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _check_web(settings: Settings) -> list[CheckResult]:
-    """Check what searches the web, and whether pages can be read."""
-    web = settings.web
-    chosen = choose_service(web, has_plugin=web.search == "plugin")
-    if chosen.problem:
-        found = [CheckResult("web", "wrong", chosen.problem, 'set it, or choose web.search = "auto"')]
-    else:
-        place = f" at {_strip_credentials(web.searxng_url)}" if chosen.name == "searxng" else ""
-        found = [CheckResult("web", "ok", f"searches with {NAMES[chosen.name]}{place}")]
-    missing = explain_missing_extra() if web.extract != "plugin" else ""
-    return [*found, *([CheckResult("web", "note", missing)] if missing else [])]
 
 
 async def _check_connection(settings: Settings, model: str) -> CheckResult:
@@ -397,7 +307,7 @@ def _first_hop(settings: Settings, model: str) -> str:
     parts, proxies = urlsplit(endpoint.base_url), settings.proxies
     direct = any(name == "*" or (parts.hostname or "").endswith(name.lstrip(".")) for name in proxies.no)
     proxy = (proxies.https if parts.scheme == "https" else proxies.http) or proxies.all
-    return _strip_credentials(endpoint.base_url if direct or not proxy else proxy)
+    return strip_credentials(endpoint.base_url if direct or not proxy else proxy)
 
 
 async def _connect(url: str, ca_file: str) -> None:
@@ -448,14 +358,7 @@ def run(argv: list[str]) -> int:
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
-        found += [
-            *check_plugins_state(settings),
-            *_check_web(settings),
-            *_check_mcp(settings),
-            *_check_project_servers(settings),
-            *_check_skills(settings),
-            _check_memory(settings),
-        ]
+        found += check_plugins_state(settings)
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)
@@ -476,21 +379,6 @@ def _run_audit(*, json: bool) -> int:
     return int(any(finding.state == "wrong" for finding in found))
 
 
-def check_checkpoints(settings: Settings) -> CheckResult:
-    """The size of the checkpoint store, or why there are no checkpoints."""
-    if not settings.checkpoints.enabled:
-        return CheckResult("checkpoints", "note", "off (checkpoints.enabled = false)")
-    if not find_git():
-        return CheckResult("checkpoints", "note", "off: git is not installed", "install git (apt install git)")
-    stored = list_stored_folders(settings.paths.checkpoints)
-    limit = render.format_size(settings.checkpoints.max_mb << 20)
-    if not stored:
-        return CheckResult("checkpoints", "ok", f"none yet (limit {limit})")
-    count = format_count(sum(each.checkpoints for each in stored), "checkpoint")
-    folders, size = format_count(len(stored), "folder"), render.format_size(sum(each.size for each in stored))
-    return CheckResult("checkpoints", "ok", f"{count} of {folders}, {size} (limit {limit})")
-
-
 def check_documents() -> CheckResult:
     """Which documents can be read."""
     missing = missing_libraries()
@@ -502,7 +390,7 @@ def check_documents() -> CheckResult:
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
     found = [await security_audit.check_sandbox(settings), *await check_store(settings), *await check_tools(settings)]
-    found += [await asyncio.to_thread(check_checkpoints, settings), check_documents()]
+    found.append(check_documents())
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_chat_files(settings, scope)

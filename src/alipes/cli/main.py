@@ -14,38 +14,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from alipes.cli.terminal.start import RunSession
+    from alipes.features.feature import CliCommand
 
-COMMANDS = {
-    "ask": "ask",
-    "setup": "setup.command",
-    "sessions": "commands.sessions",
-    "model": "commands.model",
-    "config": "commands.config",
-    "secrets": "commands.secrets",
-    "plugins": "plugins.command",
-    "skills": "skills.command",
-    "memory": "commands.memory",
-    "mcp": "commands.mcp",
-    "doctor": "doctor",
-    "profile": "commands.profile",
-    "usage": "commands.sessions:run_usage",
-    "backup": "commands.backup:run_backup",
-    "restore": "commands.backup:run_restore",
-    "store": "commands.store",
-    "serve": "serve.command",
-    "page": "commands.page",
-    "pair": "commands.pair",
-    "approvals": "commands.approvals",
-    "send": "commands.send",
-    "webhook": "commands.webhook",
-    "schedule": "commands.schedule",
-    "acp": "acp.command",
-    "completion": "commands.completion",
-    "man": "commands.man",
-}
-"""Module of each command, and its function unless that is `run`."""
-EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]", "mcp": "alipes[mcp,serve]"}
-"""Optional dependencies of commands."""
 PLANNED_COMMANDS = {"import": "importing the homes of other agents is not available yet"}
 
 
@@ -83,7 +53,7 @@ def _choose_profile(words: list[str]) -> list[str]:
         return words
     from alipes.console import options  # noqa: PLC0415
 
-    return options.take_profile(words, COMMANDS)
+    return options.take_profile(words, [command.name for command in list_commands()])
 
 
 def _dispatch(words: list[str]) -> int:
@@ -167,9 +137,74 @@ class _CollectionPaused:
         gc.enable()
 
 
+def list_commands() -> "tuple[CliCommand, ...]":
+    """The commands of the core and of the features; those of two words belong to the command of the first."""
+    return (*_core_commands(), *(each for each in _feature_commands() if " " not in each.name))
+
+
+def command_names() -> tuple[str, ...]:
+    """Names that plugins may not use."""
+    return (*(command.name for command in list_commands()), *PLANNED_COMMANDS)
+
+
+def _core_commands() -> "tuple[CliCommand, ...]":
+    from alipes.features.feature import CliCommand  # noqa: PLC0415
+
+    return (
+        CliCommand("ask", "alipes.cli.ask", agent_actions="any words"),  # it checks its options itself
+        CliCommand("setup", "alipes.cli.setup.command"),
+        CliCommand("sessions", "alipes.cli.commands.sessions", names_action=True),
+        CliCommand("model", "alipes.cli.commands.model", agent_actions=("--live", "--all"), every_word=True),
+        CliCommand(
+            "config", "alipes.cli.commands.config", agent_actions=("show", "get", "why", "path"), names_action=True
+        ),
+        CliCommand("secrets", "alipes.cli.commands.secrets"),
+        CliCommand("plugins", "alipes.cli.plugins.command", agent_actions=("list", "doctor", "new"), names_action=True),
+        CliCommand("doctor", "alipes.cli.doctor", agent_actions="any words"),
+        CliCommand("profile", "alipes.cli.commands.profile"),
+        CliCommand("backup", "alipes.cli.commands.backup", "run_backup"),
+        CliCommand("restore", "alipes.cli.commands.backup", "run_restore"),
+        CliCommand("store", "alipes.cli.commands.store"),
+        CliCommand("serve", "alipes.cli.serve.command", names_action=True, extra="alipes[serve]"),
+        CliCommand("page", "alipes.cli.commands.page"),
+        CliCommand("pair", "alipes.cli.commands.pair"),
+        CliCommand("approvals", "alipes.cli.commands.approvals"),
+        CliCommand("send", "alipes.cli.commands.send"),
+        CliCommand("acp", "alipes.cli.acp.command"),
+        CliCommand("completion", "alipes.cli.commands.completion", agent_actions=("bash", "zsh", "fish", "models")),
+        CliCommand("man", "alipes.cli.commands.man", agent_actions="any words"),
+    )
+
+
+def _feature_commands() -> "tuple[CliCommand, ...]":
+    from alipes.features.all import FEATURES  # noqa: PLC0415
+
+    return tuple(command for feature in FEATURES for command in feature.cli_commands)
+
+
+def _find_command(name: str) -> "CliCommand | None":
+    """Features are imported only if the core has no such command."""
+    loads = (_core_commands, _feature_commands)
+    with _CollectionPaused():
+        return next((command for load in loads for command in load() if command.name == name), None)
+
+
+def _find_longer_command(name: str, words: list[str]) -> "tuple[CliCommand, list[str]] | None":
+    """The command of two words that `name` and the first of `words` are, and the other words."""
+    commands = {command.name: command for command in _feature_commands()}
+    if not any(each.startswith(f"{name} ") for each in commands):
+        return None
+    from alipes.console import options  # noqa: PLC0415
+
+    given, rest = options.split_words(words)
+    found = commands.get(f"{name} {rest[0]}") if rest else None
+    return None if found is None else (found, [*given, *rest[1:]])
+
+
 def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> int:
     """Run the command, or ask the question that the words are. `given`: options before the command."""
-    if name not in COMMANDS:
+    command = _find_command(name)
+    if command is None:
         return _run_other(name, argv, given or [])
     argv = [*(given or []), *argv]
     from importlib import import_module  # noqa: PLC0415
@@ -178,18 +213,19 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
 
     if caller.refuse_profile():
         return 2
-    if caller.is_for_people(name, argv) and caller.refuse_agent(caller.describe_command(name, argv)):
+    if command.is_for_people(argv) and caller.refuse_agent(command.describe(argv)):
         return 2
-    path, _, function = COMMANDS[name].partition(":")
+    if command.module.startswith("alipes.features."):
+        command, argv = _find_longer_command(name, argv) or (command, argv)
     try:
         with _CollectionPaused():
-            module = import_module(f"alipes.cli.{path}")
+            module = import_module(command.module)
     except ModuleNotFoundError as missing:
-        if name not in EXTRAS or (missing.name or "").startswith("alipes"):
+        if not command.extra or (missing.name or "").startswith("alipes"):
             raise
-        sys.stderr.write(f"alipes {name} needs the package {missing.name}: pip install '{EXTRAS[name]}'\n")
+        sys.stderr.write(f"alipes {name} needs the package {missing.name}: pip install '{command.extra}'\n")
         return 2
-    status: int = getattr(module, function or "run")(argv)
+    status: int = getattr(module, command.function)(argv)
     return status
 
 
@@ -202,14 +238,14 @@ def _run_other(name: str, argv: list[str], given: list[str]) -> int:
     if not name.replace("-", "").replace("_", "").isalnum():
         return _run_command("ask", question)
 
-    from alipes.cli.plugins import standalone  # noqa: PLC0415
+    from alipes.cli.plugins import contributed  # noqa: PLC0415
     from alipes.console import caller  # noqa: PLC0415
 
     if caller.refuse_profile():
         return 2
 
     is_question = bool(given) or any(not word.startswith("-") for word in argv)
-    status = standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS), is_question=is_question)
+    status = contributed.run(name, argv, command_names(), is_question=is_question)
     return _run_command("ask", question) if status is None else status
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.cli import resume
 from alipes.cli.ask import (
     EXIT_STOPPED,
@@ -32,6 +32,7 @@ from alipes.console.line_questions import LineQuestions
 from alipes.console.options import ConversationChoice, TalkOptions, parse_talk
 from alipes.console.render import format_choice, sanitize
 from alipes.console.stdio import StandardStreams, is_terminal, use_colour
+from alipes.core.app import App
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Inbound
@@ -138,7 +139,7 @@ class PlainConversation:
         """Say which model answers, and what was interrupted elsewhere."""
         using, hint = f"Using {self._message.model}.", ""
         if not self._message.model:
-            choice = await self._app.choice()
+            choice = await self._app.models.default()
             using, hint = format_choice(choice, setup="/setup"), choice.hint
         for line in filter(None, (using, hint, note, "Type a message, or /help for commands. Ctrl-D quits.")):
             self._streams.note(f"· {line}")
@@ -214,7 +215,7 @@ class PlainConversation:
     async def _run_command(self, parsed: commands.Parsed, inbound: Inbound) -> int:
         if parsed.command.name == "jobs":  # printed lines cannot follow a job: show what it printed so far
             parsed = structs.replace(parsed, args=parsed.args.removeprefix("follow").strip())
-        if parsed.command.name == "model" and parsed.args:  # overrides --model
+        if parsed.command.chooses_model and parsed.args:
             self._message = structs.replace(self._message, model="")
         reply = await commands.run(self._app.context(inbound), parsed)
         if reply.failed:

@@ -17,7 +17,8 @@ from pathlib import Path
 from alipes.config.display import looks_secret
 from alipes.config.environment import read_text
 from alipes.config.settings import Settings
-from alipes.console.common import CheckResult
+from alipes.features.webhooks.store import WebhookStore
+from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.plugins import pins
@@ -25,8 +26,8 @@ from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.open import open_home_store
-from alipes.store.ports.store import Store
-from alipes.store.sqlite.quick_reads import SQLITE_VERSION, store_exists, store_files
+from alipes.store.quick_reads import SQLITE_VERSION, store_exists, store_files
+from alipes.store.sql.store import Store
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 
@@ -192,7 +193,7 @@ async def _check_stored_keys(store: Store) -> list[CheckResult]:
             says = f"the API key {key.name} may do everything and never expires"
             advice = f"`alipes serve key revoke {key.name}`, then add it with --days or another --scope"
             found.append(CheckResult("keys", "note", says, advice))
-    webhooks = store.webhooks
+    webhooks = store.tables(WebhookStore)
     for status in await webhooks.all():
         name = status.webhook.name
         known = await webhooks.find(name)

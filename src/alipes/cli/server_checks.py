@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
-from alipes.console import render
-from alipes.console.common import CheckResult
+from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError, StoreError
-from alipes.kernel.formatting import format_count
+from alipes.kernel.formatting import format_count, format_size
 from alipes.store.open import inspect_home_server
 from alipes.store.ports.cluster import ServerFacts
 
@@ -79,7 +78,7 @@ def _check_version(facts: ServerFacts, where: str) -> CheckResult:
             return CheckResult("database", "note", f"{says} and can still work", "upgrade alipes on this machine soon")
         return CheckResult("database", "wrong", says, "upgrade alipes on this machine")
     about = (
-        f"{where}: PostgreSQL {facts.version} ({render.format_size(facts.size)}, schema {facts.schema}), "
+        f"{where}: PostgreSQL {facts.version} ({format_size(facts.size)}, schema {facts.schema}), "
         f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.turns, 'turn')}, "
         f"{format_count(facts.messages, 'message')}"
     )

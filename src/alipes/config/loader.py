@@ -12,8 +12,9 @@ from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, t
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
+from alipes.config.messengers import Messengers
 from alipes.config.paths import PROFILE_VARIABLE
-from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.platforms import PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
@@ -151,11 +152,11 @@ _VALUES = (
     *("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store"),
     *("timezone", "store", "store_direct", "store_password_env"),
 )
-_TABLES = (
-    *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page"),
+_TABLES = tuple(
+    field.name for field in structs.fields(Settings) if isinstance(field.type, type) and issubclass(field.type, Struct)
 )
-"""Values and tables that settings have as they are in the file."""
+"""Tables with a section of their own. Settings have them as they are in the file, unless `build_settings` says how they
+are made."""
 
 
 def load_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -178,6 +179,23 @@ def build_settings(config: RawConfig) -> Settings:
     spend = _values(config, ("spend",), SpendConfig)
     named = {name: _named(config, "plugins", name) for name in ("deadlines", "entries")}
     values: dict[str, Any] = {name: config.effective(name).value for name in _VALUES}
+    tables: dict[str, Any] = {
+        "browser": _table(config, "browser", executable=_path(config, "browser.executable", Path.is_file)),
+        "keys": _keys(config),
+        "embedded": _table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
+        "serve": _table(config, "serve", key=_secret(config, "serve.key_env")),
+        "spend": SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
+        "sandbox": _sandbox(config),
+        "mcp": _mcp(config),
+        "messengers": messengers,
+        "web": _web(config),
+        "gateway": _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
+        "files": _files(config),
+        "cluster": _cluster(config),
+        "plugins": _table(config, "plugins", **named),
+        "tools": _tools(config),
+        "proxies": _proxies(config),
+    }
     settings = Settings(
         home=config.paths.home,
         model=model[0] if model else "",
@@ -186,30 +204,16 @@ def build_settings(config: RawConfig) -> Settings:
         providers=known,
         models=_facts(config, known),
         **values,
+        **tables,
+        **{name: _table(config, name) for name in _TABLES if name not in tables},
         store_password=_store_password(config),
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
-        **{name: _table(config, name) for name in _TABLES},
-        browser=_table(config, "browser", executable=_path(config, "browser.executable", Path.is_file)),
-        keys=_keys(config),
-        embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
-        serve=_table(config, "serve", key=_secret(config, "serve.key_env")),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
-        spend=SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
         moa=_mixtures(config, known),
-        sandbox=_sandbox(config),
-        mcp=_mcp(config),
-        messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
-        web=_web(config),
-        gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
-        files=_files(config),
-        cluster=_cluster(config),
-        plugins=_table(config, "plugins", **named),
-        tools=_tools(config),
         toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
-        hooks={hook: tuple(ShellHook(**each) for each in tables) for hook, tables in _named(config, "hooks").items()},
-        proxies=_proxies(config),
+        hooks={hook: tuple(ShellHook(**each) for each in listed) for hook, listed in _named(config, "hooks").items()},
         notes=(*_notes(config), *messengers.notes),
         hidden=tuple(Secret(value) for value in _hidden(config) if len(value) >= MIN_SECRET_CHARS),
     )
@@ -349,9 +353,6 @@ def _mixture_model(config: RawConfig, preset: str, field: str, name: str, known:
 
 
 def _messengers(config: RawConfig) -> Messengers:
-    mode, url = (config.effective("telegram", name).value for name in ("mode", "webhook_url"))
-    if mode == "webhook" and not url:
-        config.report("telegram.mode", "webhook", "needs telegram.webhook_url: set it, or use poll")
     made = {}
     for field in structs.fields(Messengers):
         values = _values(config, (field.name,), field.type)
@@ -359,6 +360,9 @@ def _messengers(config: RawConfig) -> Messengers:
             key.removesuffix("_env"): _secret(config, f"{field.name}.{key}") for key in values if key.endswith("_env")
         }
         made[field.name] = field.type(**values, **secrets)
+        if problem := made[field.name].problem:
+            name, value, wrong = problem
+            config.report(f"{field.name}.{name}", value, wrong)
     return Messengers(**made)
 
 

@@ -18,8 +18,11 @@ PROFILES_MARK = ".alipes-profiles"
 """A file beside the profiles: it tells them from any other folder that is called `profiles`."""
 DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "ALIPES_PROFILE"
+LOCK_NAME = "serve.claim"
+"""The file in `Paths.run` whose lock the running `alipes serve` holds."""
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
+LOCK_NAME = "serve.claim"
 
 
 SHARED_FOLDERS = ("memory", "skills", "checkpoints", "files", "outgoing", PROFILES)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct, structs
 
-from alipes.config.platforms import Messengers
+from alipes.config.messengers import Messengers
 from alipes.config.settings import Settings
 from alipes.config.value_types import (
     BODY,

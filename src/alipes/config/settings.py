@@ -10,11 +10,13 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from alipes.config.keys import KeysConfig
+from alipes.config.messengers import Messengers
 from alipes.config.paths import Paths, profile_name
-from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.platforms import PluginPlatformConfig
 from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
 from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.page import PageConfig
+from alipes.config.time_zones import ZONE
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -38,10 +40,11 @@ from alipes.config.value_types import (
     whole,
 )
 from alipes.features.browser.settings import BrowserConfig
+from alipes.features.checkpoints.settings import CheckpointsConfig
 from alipes.features.learning.settings import LearningConfig
 from alipes.features.mcp.settings import McpConfig
 from alipes.features.memory.settings import MemoryConfig
-from alipes.features.schedules.settings import ZONE, HeartbeatConfig, SchedulesConfig
+from alipes.features.schedules.settings import HeartbeatConfig, SchedulesConfig
 from alipes.features.skills.settings import SkillsConfig
 from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.messages import Json
@@ -328,22 +331,6 @@ class ApprovalsConfig(Struct, frozen=True):
 class CodeConfig(Struct, frozen=True):
     timeout: Annotated[float, seconds(1, 3600), "Seconds that one `execute_code` call may take."] = 300.0
     calls: Annotated[int, whole(0, 1000), "Tool calls that one `execute_code` call may make."] = 50
-
-
-class CheckpointsConfig(Struct, frozen=True):
-    enabled: Annotated[
-        bool,
-        "Whether the project is saved before the first change of each turn, so that `/rollback` can restore it. Needs "
-        "git.",
-    ] = True
-    max_mb: Annotated[
-        int,
-        whole(1, 1_000_000),
-        "Disk space for the checkpoints of all folders, in MB; the oldest are removed. A folder with more to store has "
-        "no checkpoints.",
-    ] = 1000
-    max_file_mb: Annotated[int, whole(1, 10_000), "Largest file that is part of a checkpoint, in MB."] = 10
-    keep: Annotated[int, whole(1, 10_000), "Checkpoints that are kept for each folder."] = 50
 
 
 class DocumentsConfig(Struct, frozen=True):

@@ -6,6 +6,7 @@ Nothing is resolved or connected.
 import re
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -203,3 +204,9 @@ def _is_address(text: str, kind: type[IPv4Address | IPv6Address]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def strip_credentials(url: str) -> str:
+    """Scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -150,13 +150,6 @@ def _endpoint(value: object) -> str:
     return check_base_url(address) if (address := _text(value)) else ""
 
 
-def _webhook(value: object) -> str:
-    address = _text(value)
-    if address and not check_base_url(address).startswith("https://"):
-        raise InvalidValue("must begin with https://: the Bot API delivers messages over TLS only")
-    return address
-
-
 def _headers(value: object) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise InvalidValue(f'must be a table like {{ "X-Title" = "alipes" }}{_not(value)}')
@@ -366,7 +359,6 @@ VARIABLE = ValueType("name of a variable", _variable)
 HOST = ValueType("host", _host)
 URL = ValueType("address", lambda value: check_base_url(_text(value)))
 ENDPOINT = ValueType("address", _endpoint)
-WEBHOOK = ValueType("https address", _webhook)
 HEADERS = ValueType("table of header = text", _headers, None, "table")
 BODY = ValueType("table", _body, None, "table")
 NAMES = ValueType("list of names", _names, _words, "list")

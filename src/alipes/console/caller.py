@@ -9,32 +9,6 @@ import sys
 from alipes.config.paths import PROFILE_VARIABLE, Paths, all_homes, current_environ, find_home
 from alipes.runtime.processes.ancestors import find_agent_ancestor
 
-_READ_ACTIONS = {
-    "config": ("show", "get", "why", "path"),
-    "plugins": ("list", "doctor", "new"),
-    "skills": ("list", "show", "check", "history"),
-    "schedule": ("list", "show", "history"),
-    "mcp": ("list", "serve"),
-    "model": ("--live", "--all"),
-    "completion": ("bash", "zsh", "fish", "models"),
-}
-"""The actions that the agent may run too, given as the first word; none is like the first."""
-_OPEN_COMMANDS = ("ask", "doctor", "usage", "man")
-"""Commands that the agent may run with any words; `ask` checks its options itself."""
-_HELP = ("-h", "--help")
-
-
-def is_for_people(command: str, argv: list[str]) -> bool:
-    """True if only a person may run this built-in command."""
-    if command in _OPEN_COMMANDS or argv[:1] in ([option] for option in _HELP):
-        return False
-    actions = _READ_ACTIONS.get(command)
-    if actions is None:
-        return True
-    if command == "model":  # a name switches the model
-        return not set(argv) <= set(actions)
-    return bool(argv) and argv[0] not in actions
-
 
 def refuse_agent(what: str) -> bool:
     """True if an agent process started this one; then it says that `what` is refused. The exit status is 2."""
@@ -68,10 +42,3 @@ def refuse_conversation(*, trusted: bool, named: bool) -> bool:
     if trusted:
         return refuse_agent("--yes")
     return named and refuse_agent("--session and --continue")
-
-
-def describe_command(command: str, argv: list[str]) -> str:
-    """The command and its action, for the message."""
-    named = command in ("config", "mcp", "plugins", "serve", "sessions")
-    action = argv[0] if named and argv and argv[0].isalpha() else ""
-    return f"{command} {action}".strip()

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,10 +25,15 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
+
+if TYPE_CHECKING:
+    from alipes.kernel.checks import CheckResult
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40
+DescriptionRow: TypeAlias = tuple[str, str]
+"""Name and text; without a name, the text is a line of its own."""
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -129,14 +134,6 @@ _MARK_STYLES = {"ok": "\033[32m", "note": "\033[33m", "wrong": render.RED}
 CHECK_MARKS = {"ok": "ok  ", "note": "note", "wrong": "FAIL"}
 
 
-class CheckResult(Struct, frozen=True):
-    about: str
-    state: Literal["ok", "note", "wrong"]
-    """`note`: worth knowing, no action needed; `wrong`: the user must act."""
-    says: str
-    advice: str = ""
-
-
 class OptionalProgram(Struct, frozen=True):
     name: str
     package: str
@@ -151,7 +148,7 @@ PROGRAMS = (
 )
 
 
-def print_checks(results: Sequence[CheckResult]) -> None:
+def print_checks(results: "Sequence[CheckResult]") -> None:
     """Print the results aligned and wrapped to the terminal, with coloured marks at one with colours."""
     width = terminal_width(sys.stdout)
     longest = max([10, *(render.text_width(result.about) for result in results)])
@@ -170,7 +167,7 @@ def print_checks(results: Sequence[CheckResult]) -> None:
             print(f"{'':{indent}}{line}")
 
 
-def print_verdict(results: Sequence[CheckResult]) -> None:
+def print_verdict(results: "Sequence[CheckResult]") -> None:
     wrong = sum(result.state == "wrong" for result in results)
     print(f"\n{format_count(wrong, 'problem') if wrong else 'No problems'} found.")
 
@@ -190,3 +187,17 @@ def missing_programs_note(home: Path) -> str:
     file.write_text("".join(f"{name}\n" for name in names))
     *most, last = [f"{program.package} for {program.benefit}" for program in missing]
     return f"Optional: install {', '.join(most)}{' and ' if most else ''}{last}."
+
+
+def print_rows(rows: Iterable[DescriptionRow]) -> None:
+    print(*format_rows(list(rows), terminal_width(sys.stdout)), sep="\n")
+
+
+def format_rows(rows: list[DescriptionRow], width: int = 0) -> Iterator[str]:
+    """The rows as aligned lines; `width` 0: do not wrap."""
+    indent = 4 + max((render.text_width(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        head = f"  {render.pad(name, indent - 4)}  " if name else ""
+        first, *rest = wrap_text(render.to_one_line(text), width - len(head)) or [""]
+        yield head + first
+        yield from (" " * len(head) + line for line in rest)

@@ -185,60 +185,6 @@ Exit status: 0 done; 1 declined, or the doctor found a problem;
 2 wrong usage or settings, or SOURCE is not available; then nothing changed.
 """
 
-SKILLS = """\
-usage: alipes skills [list] [--json]               list the skills, their state and their use
-       alipes skills show NAME                    print one of them
-       alipes skills install SOURCE [NAME ...]    fetch it, show it, ask, install it
-       alipes skills update [NAME]                fetch the newest version, show the changes, ask
-       alipes skills accept [NAME]                show skills of this project and changed ones, ask
-       alipes skills remove NAME                  remove one of your own; its versions are kept
-       alipes skills new NAME                     create one in your home, to be edited
-       alipes skills check [NAME|FOLDER ...]      report problems and warnings
-       alipes skills history NAME [--json]        list its versions
-       alipes skills rollback NAME [VERSION]      return to an earlier version, ask
-       alipes skills pending [ACTION] [ID]        list proposals; show, accept, edit or reject one
-       alipes skills test NAME                    replay the turns it came from, and show what changed
-
-A skill is a folder with a SKILL.md: instructions that the model reads when they fit a task, and
-that you start with /NAME. SOURCE is a folder, a Git URL, owner/name on GitHub, or an archive
-(.zip, .tar.gz), also as a URL. An installed skill is pinned to its files: if they change, it is
-not used until you accept them. A skill cannot approve anything.
-
-options:
-  --ref REF             for a Git repository: this branch, tag or commit
-  --folder PATH         the skills are in this folder of SOURCE
-  --all                 install all skills of SOURCE
-  --model MODEL         the model of `test`
-  -y, --yes             do not ask
-  --json                print one JSON document instead of text
-  -h, --help            show this page
-
-Exit status: 0 done; 1 declined, or a skill cannot be used; 2 wrong usage or settings, or SOURCE
-is not available; then nothing changed.
-"""
-
-MEMORY = """\
-usage: alipes memory [list]                       list all notes with their numbers
-       alipes memory add [user] TEXT              add a note about the work, or about you
-       alipes memory edit N TEXT                  change note N
-       alipes memory merge N M TEXT               make one note of two
-       alipes memory remove N                     remove note N
-       alipes memory history                      list the changes
-       alipes memory diff [N]                     show change N, or the last one
-       alipes memory undo [N]                     take change N back, or the last one
-       alipes memory pending                      list notes that wait for your decision
-       alipes memory accept ID [TEXT]             save one, or TEXT instead
-       alipes memory reject ID                    discard one
-
-The notes are in memory/MEMORY.md and memory/USER.md of the home; `/memory` does the same in a
-conversation. New conversations see changes.
-
-options:
-  -h, --help            show this page
-
-Exit status: 0 done; 1 nothing changed, the text says why; 2 wrong usage or settings.
-"""
-
 DOCTOR = """\
 usage: alipes doctor [--live] [--json]
        alipes doctor --security [--json]
@@ -254,19 +200,6 @@ options:
   -h, --help            show this page
 
 Exit status: 0 no problems (notes do not count); 1 problems found.
-"""
-
-USAGE = """\
-usage: alipes usage [--days N] [--json]
-
-Token usage and cost of the last N days, including today: a bar for each day, and totals
-by model, conversation, task (answers, compaction, titles, ...) and tool. Calls without a
-known price are marked; their tokens count, their cost does not.
-
-options:
-  -d, --days N          number of days (default 30)
-  --json                print one JSON document instead of text
-  -h, --help            show this page
 """
 
 SECRETS = """\
@@ -451,118 +384,6 @@ options:
 
 Exit status: 0 queued, or with --wait delivered; 1 not delivered in time, or failed;
 2 wrong usage or settings.
-"""
-
-WEBHOOK = """\
-usage: alipes webhook [list] [--json]              list webhooks and how often they were used
-       alipes webhook add NAME [--prompt TEXT] [OPTIONS]    create one; its secret is shown once
-       alipes webhook test NAME [--body JSON]      send a signed request to the running server
-       alipes webhook tools NAME --tools NAMES     change the tools it may use
-       alipes webhook secret NAME [--secret]       replace its secret
-       alipes webhook remove NAME                  remove one
-
-A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
-{body.path} and {headers.name} are replaced by values of the request, which the model
-treats as data and never as instructions. Without them, the whole body is added.
-`alipes schedule add "on webhook NAME" PROMPT` adds a job that a request starts, with the
-policies of jobs; a webhook that only starts jobs needs no prompt of its own.
-
-options:
-  -p, --prompt TEXT     the prompt for each request
-  --to TARGET           send the answer there, as for `alipes send` (default: nowhere)
-  --style STYLE         signature: standard (Standard Webhooks) or github
-  --secret              read the secret from standard input instead of creating one
-  --tools NAMES         allow these tools, separated by commas (default: none)
-  -m, --model MODEL     use this model, as provider/name
-  --rate N              requests per minute (default 60); 0 = unlimited
-  --together            use one conversation for all requests (default: one each)
-  --body JSON           for test: the body to send; @FILE reads it from a file
-  --json                for list: print one JSON document instead of text
-  -h, --help            show this page
-
-Exit status: 0 done; 1 the test request was rejected; 2 wrong usage or settings.
-"""
-
-SCHEDULE = """\
-usage: alipes schedule [list] [--json]                   list jobs, their next time and last run
-       alipes schedule add WHEN PROMPT [OPTIONS]         add a job
-       alipes schedule add WHEN --script COMMANDS        add a script, which costs no tokens
-       alipes schedule show NAME                         show a job and its next three times
-       alipes schedule edit NAME [OPTIONS]               change a job
-       alipes schedule pause|resume|stop|remove NAME     pause it, stop its run, or remove it
-       alipes schedule run NAME [--no-wait]              run it now and print the answer
-       alipes schedule history [NAME] [-n COUNT]         show the latest runs
-
-WHEN is a time such as "in 30m", "every 2h", "every weekday at 9", "tomorrow at 17:00",
-"first monday of the month at 10:00", a cron expression or an ISO time; or an event:
-"after JOB", "on file PATH", "on mail from:NAME", "on webhook NAME". Jobs run while
-`alipes serve` is running.
-
-options:
-  --name NAME           name of the job (default: from the prompt)
-  --when WHEN           for edit: another time
-  -p, --prompt TEXT     the task; it must be complete in itself
-  --script COMMANDS     shell commands instead of a prompt; - reads them from standard input
-  --to TARGET           who gets the answer: home, PLATFORM[:CHAT[:THREAD]], a web address,
-                        files or none (default: home, else files; repeatable)
-  -m, --model MODEL     use this model only, as provider/name
-  --tools NAMES         allow only these tools, separated by commas; for edit: all
-  --skill NAME          load this skill in each run, as /NAME does in a conversation (repeatable)
-  --folder PATH         the folder in which it works (default: this one)
-  --mode MODE           ask (default: risky calls are denied), edits, plan or all
-  --budget AMOUNT       what one run may spend, such as $0.50 or "20k tokens"
-  --daily-budget AMOUNT  what its runs of a day may spend
-  --timezone ZONE       such as Europe/Berlin (default: the setting timezone)
-  --missed POLICY       after a pause: once (default), skip, or an age such as 2h
-  --overlap POLICY      if the last run still runs: skip (default), queue or parallel
-  --jitter TIME         start up to this much later, such as 5m
-  --retries N           tries after a failure (default 0)
-  --retry-after TIME    pause before the first retry, then doubled (default 1m)
-  --quiet-hours HOURS   no runs then, such as 22:00-07:00
-  --together            use one conversation for all runs (default: one each)
-  --no-wait             for run: do not wait for the answer
-  -n, --limit COUNT     for history: how many runs (default 20)
-  -y, --yes             for remove: do not ask
-  --json                print one JSON document instead of text
-  -h, --help            show this page
-
-Exit status: 0 done; 1 the run failed; 2 wrong usage or settings.
-"""
-
-MCP = """\
-usage: alipes mcp [list] [--json]                  list the servers, and those of this folder
-       alipes mcp add NAME [OPTIONS] -- COMMAND [ARGUMENTS...]   add a server that is started here
-       alipes mcp add NAME --url URL [OPTIONS]     add a server that is reached over HTTP
-       alipes mcp test NAME [--yes] [--json]       connect, and show what it offers
-       alipes mcp import [SOURCE] [NAME...]        copy servers of another program
-       alipes mcp accept [NAME] [--yes]            accept servers of this folder, and changed tools
-       alipes mcp login NAME [--no-browser]        log in with a browser (OAuth)
-       alipes mcp logout NAME                      log out
-       alipes mcp logs NAME [-n COUNT]             show what a server logged
-       alipes mcp remove NAME                      remove a server and its login
-       alipes mcp serve [--safe]                   offer conversations to an MCP client that starts this
-
-Servers are kept in [mcp.servers.NAME] of config.toml. Those in .mcp.json of this folder are
-used once you have accepted them; a changed entry must be accepted again. SOURCE is
-claude-desktop, claude-code, cursor, hermes or a file; without it, what there is to import
-is listed. Keys and passwords are written to .env, never to config.toml.
-
-With serve, the client asks, follows, stops and answers questions over standard input and
-output. Over HTTP, `alipes serve` offers the same at /mcp, with its API keys.
-
-options:
-  --url URL             for add: its address
-  --header HEADER       for add: NAME=TEXT, sent with every request (repeatable)
-  --env VARIABLE        for add: NAME=TEXT, or NAME to take it from .env (repeatable)
-  --cwd FOLDER          for add: run the program in this folder (default: that of the conversation)
-  --no-browser          for login: print the address instead of opening a browser
-  -n, --lines COUNT     for logs: show at most this many lines (default 50)
-  -y, --yes             for import, accept and test: do not ask; test may then connect anywhere
-  --safe                for serve: do not load any plugins
-  --json                for list and test: print one JSON document instead of text
-  -h, --help            show this page
-
-Exit status: 0 done; 1 the server could not be used; 2 wrong usage or settings.
 """
 
 ACP = """\

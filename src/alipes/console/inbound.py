@@ -20,7 +20,7 @@ from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.program_name import program_name
 
 if TYPE_CHECKING:
-    from alipes.app import App
+    from alipes.core.app import App
     from alipes.store.ports.archive import SessionFacts
 
 PLATFORM = "terminal"

@@ -8,7 +8,7 @@ from alipes.console.inbound import PLATFORM, format_folder
 from alipes.kernel.formatting import format_excerpt
 
 if TYPE_CHECKING:
-    from alipes.app import App
+    from alipes.core.app import App
 
 YES, NO = ("y", "yes"), ("n", "no")
 

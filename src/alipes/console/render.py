@@ -68,15 +68,6 @@ def format_table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
     return [gap.join(pad(c, w) for c, w in zip(row[:-1], widths, strict=False)) + gap + row[-1] for row in rows]
 
 
-def format_size(count: int) -> str:
-    amount = float(count)
-    for unit in ("bytes", "KB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "bytes" or amount >= 10 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"
-
-
 def format_cost(cost: float | None) -> str:
     return "price unknown" if cost is None else formatting.format_money(cost)
 

@@ -1,13 +1,15 @@
 """`App`: everything that is open, and the sessions that use it."""
 
-import asyncio
 import os
-from collections.abc import Mapping
-from functools import cached_property, partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from msgspec import structs
+
+from alipes.agent.approval.paths import Risk
 from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
@@ -21,20 +23,18 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.core.resources import Resources, tool_environment
-from alipes.features.learning.learning import Learning
-from alipes.features.memory.people import make_memory_service
-from alipes.features.skills.catalog import PluginSkill
-from alipes.features.skills.skills import Skills
-from alipes.features.skills.tool import SkillView
-from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks
+from alipes.plugins.features import OpenFeatures
+from alipes.plugins.foreign_loaders import foreign_loaders
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.loader import Plugins
-from alipes.plugins.registry import Contributions, PromptTemplate, SkillContribution
-from alipes.providers.registry import ModelChoice, choose_model
+from alipes.plugins.owner import CORE
+from alipes.plugins.registry import Contributions
+from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.policy import is_inside
-from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.commands.context import CommandContext, CommandServices
 from alipes.sessions.commands.templates import TemplateFolders
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.questions import PlanQuestion
@@ -42,18 +42,13 @@ from alipes.sessions.services import SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
+from alipes.tools.backends import ChosenBackend
 from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
-if TYPE_CHECKING:
-    from alipes.features.mcp.client.servers import McpServers
-    from alipes.features.schedules.schedules import Schedules
-
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
-MCP = "alipes.features.mcp.requests"
-"""Imported only if an MCP server is configured."""
 
 
 class App:
@@ -63,31 +58,28 @@ class App:
         self, settings: Settings, resources: "Resources", *, defaults: SessionDefaults, retry: RetryPolicy
     ) -> None:
         store, models = resources.store, resources.models
-        self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
-        self.background, self.backend, self.network = resources.background, resources.backend, resources.network
-        self.checkpoints, self.chat_files = resources.checkpoints, resources.chat_files
+        self.settings, self.resources, self.store, self.models = settings, resources, store, models
+        self.scope, self.network, self.backend = resources.scope, resources.network, resources.backend
+        self.background, self.chat_files, self.secrets = resources.background, resources.chat_files, resources.secrets
+        self.workdir = settings.workdir or os.getcwd()
+        self.places = structs.replace(make_places(settings), map_path=partial(_map_path, resources.backend))
+        """Paths as the tools resolve them."""
         env = tool_environment(settings)
         self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
-        self.files: FileAttacher
-        self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
+        self.files = FileAttacher(settings, mask=self.secrets, documents=self.documents)
+        self.features = OpenFeatures()
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
-        self.workdir = settings.workdir or os.getcwd()
-        self.templates = _template_folders(settings)
-        self.contributions = Contributions(_builtin_commands, self._load_templates)
-        self.user_shell = UserShell(store, self.contributions, make_places(settings))
-        self.plugins: Plugins
-        self.mcp: McpServers | None = None
-        """The MCP servers; None if none is configured."""
+        self.contributions = Contributions(_load_commands, _template_folders(settings).load)
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
-        self.spending = SpendingLimits(store.usage_ledger, settings.spend, self.sessions.questions.ask_approval)
+        questions, permissions = self.sessions.questions, self.sessions.permissions
+        self.spending = SpendingLimits(store.usage_ledger, settings.spend, questions.ask_approval)
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
         self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
-        self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
-        embed, indexer = partial(embed_by_meaning, self.contributions), store.search_indexer
-        self.search = ConversationSearch(store.archive, indexer, resources.tasks, embed)
+        embed = partial(embed_by_meaning, self.contributions)
+        self.search = ConversationSearch(store.archive, store.search_indexer, resources.tasks, embed)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(
             self.auxiliary,
@@ -99,69 +91,37 @@ class App:
         self.host = PluginHost(
             settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
         )
-        self.memory = make_memory_service(
-            settings,
-            store,
-            self.sessions,
-            contributions=self.contributions,
-            mask=resources.secrets,
-            tasks=resources.tasks,
+        loaders = foreign_loaders(self.host, settings, self.features.get)
+        self.plugins = Plugins(settings, self.hooks, self.contributions, host=self.host, loaders=loaders)
+        self.user_shell = UserShell(store, self.contributions, make_places(settings))
+        self.command_services = CommandServices(
+            sessions=self.sessions,
+            store=store,
+            models=models,
+            plugins=self.plugins,
+            features=self.features,
+            tools=self.tool_access,
+            processes=self.background,
+            compactor=self.compactor,
+            shell=self.user_shell,
+            search=self.search,
         )
         self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
-        resources.skill_catalog.add_source(self._plugin_skills)
-        self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store)
-        self.learning = Learning(
-            settings.learning, self.auxiliary, self.memory, self.skills, tasks=resources.tasks, mask=resources.secrets
-        )
-        self._cooldowns, self._retry = ModelCooldowns(), retry
-        self._plan_mode = PlanQuestion(self.sessions.questions, self.sessions.permissions, settings.clarify.timeout)
-        self._choosing = asyncio.Lock()
-        self._choice: ModelChoice | None = None
-
-    async def choice(self) -> ModelChoice:
-        """The default model, if neither the message nor the session names one; determined once."""
-        async with self._choosing:
-            if self._choice is None:
-                self._choice = await choose_model(self.settings, self.scope)
-            return self._choice
+        self._cooldowns, self._retry, self._env_file = ModelCooldowns(), retry, EnvFileWatch(settings.paths.env)
+        self._step_question = StepLimitQuestion(questions, settings.clarify.timeout)
+        self._plan_mode = PlanQuestion(questions, permissions, settings.clarify.timeout)
+        self._preparations: list[Callable[[Turn], Awaitable[None]]] = []
+        self._tool_risks: list[Callable[[ToolCall], Risk | None]] = []
+        self._previews: list[Callable[[ToolCall], str | None]] = []
+        self._prompt_sections: list[tuple[Callable[[Turn], Awaitable[str]], str]] = []
+        self._start_notes: list[Callable[[], Awaitable[Sequence[str]]]] = []
 
     async def _default_model(self) -> str:
-        return (await self.choice()).model
+        return (await self.models.default()).model
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
         """The context of a command; `local_files`: the person is on this machine."""
-        return CommandContext(
-            inbound=inbound,
-            sessions=self.sessions,
-            store=self.store,
-            models=self.models,
-            choice=self.choice,
-            background=self._describe_background,
-            processes=self.background,
-            contributions=self.contributions,
-            hooks=self.hooks,
-            plugins=self.plugins,
-            local_files=local_files,
-            keys=self.settings.keys,
-            compactor=self.compactor,
-            shell=self.user_shell,
-            tools=self.tool_access,
-            checkpoints=self.checkpoints,
-            default_effort=self.settings.effort,
-            mcp=self.mcp,
-            schedules=lambda: self.schedules,
-            search=self.search,
-            memory=self.memory,
-            learning=self.learning,
-            skills=self.skills,
-        )
-
-    @cached_property
-    def schedules(self) -> "Schedules":
-        """Scheduled jobs; imported with the first use."""
-        from alipes.features.schedules.schedules import Schedules  # noqa: PLC0415
-
-        return Schedules(self.settings, self.store, sessions=self.sessions, skills=self.skills)
+        return CommandContext(inbound, self.command_services, local_files=local_files, keys=self.settings.keys)
 
     @property
     def broken_plugins(self) -> tuple[str, ...]:
@@ -173,7 +133,8 @@ class App:
         """Notices to show at the start."""
         await self.backend.choose()
         warnings = tuple(filter(None, (self.backend.warning, self._describe_workdir())))
-        return (*warnings, *self.settings.notes, *self.broken_plugins, *await self.skills.notes(self.workdir))
+        added = [note for make in self._start_notes for note in await make()]
+        return (*warnings, *self.settings.notes, *self.broken_plugins, *added)
 
     def _describe_workdir(self) -> str:
         home, workdir = os.path.expanduser("~"), self.settings.workdir or os.getcwd()
@@ -186,17 +147,17 @@ class App:
     async def _open_agent(self, turn: Turn) -> Agent:
         await self.sessions.permissions.begin_turn(turn)
         named = turn.inbound.model or turn.model
-        choice = None if named else await self.choice()
+        choice = None if named else await self.models.default()
         await self.backend.choose()
-        if self.mcp is not None:
-            await self.mcp.prepare(turn)
+        for prepare in self._preparations:
+            await prepare(turn)
         unavailable = await self._unavailable_tools()
         off = await self.tool_access.off_in_conversation(turn)
-        skills = await self.skills.begin_turn(turn)
         self.secrets.add(*self._env_file.changed_values())
-        memory = await self.memory.snapshot(turn)
+        sections = [(await make(turn), tool) for make, tool in self._prompt_sections]
         # No await from here on, so that tools and hooks are from the same moment.
         tools = self.tool_access.select(turn, unavailable, off)
+        added = tuple(text for text, tool in sections if text and (not tool or tool in tools))
         return Agent(
             models=self.models,
             model=named if choice is None else choice.model,
@@ -206,7 +167,7 @@ class App:
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
-            system=partial(self._system_prompt, skills=skills if SkillView.spec.name in tools else "", memory=memory),
+            system=partial(self._system_prompt, added=added),
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=turn.effort or self.settings.effort,
@@ -220,23 +181,43 @@ class App:
             plan=self._plan_mode,
         )
 
-    def _load_templates(self) -> Mapping[str, PromptTemplate]:
-        files = {**self.skills.templates(self.workdir), **self.templates.load()}
-        return files if self.mcp is None else {**import_module(MCP).prompt_templates(self.mcp), **files}
+    def add_preparation(self, prepare: Callable[[Turn], Awaitable[None]]) -> None:
+        """Wait for `prepare(turn)` before the tools of a turn are chosen."""
+        self._preparations.append(prepare)
 
-    def _describe_background(self, session: str) -> str:
-        jobs = (job.title for job in self.background.running(session))
-        return ", ".join((*jobs, *(f"subagent {each}" for each in self._background_subagents(session))))
+    def add_tool_risk(self, assess: Callable[[ToolCall], Risk | None]) -> None:
+        """`assess(call)`: why a call needs approval; None if it does not, or is not of this kind."""
+        self._tool_risks.append(assess)
+
+    def assess_tool(self, call: ToolCall) -> Risk | None:
+        return next((risk for assess in self._tool_risks if (risk := assess(call)) is not None), None)
+
+    def add_preview(self, show: Callable[[ToolCall], str | None]) -> None:
+        """`show(call)`: the diff shown with the question about a call; None if the call is not of this kind."""
+        self._previews.append(show)
+
+    def preview_tool(self, call: ToolCall) -> str | None:
+        return next((diff for show in self._previews if (diff := show(call)) is not None), None)
+
+    def add_prompt_section(self, make: Callable[[Turn], Awaitable[str]], *, tool: str = "") -> None:
+        """`make(turn)`: a section of the system prompt, or an empty text; it is asked for at every turn. `tool`: shown
+        only to turns that have this tool."""
+        self._prompt_sections.append((make, tool))
+
+    def add_start_notes(self, make: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """`make()`: sentences to show at the start."""
+        self._start_notes.append(make)
+
+    def add_hooks(self, *hooks: Callable[..., Any], patient: bool = False) -> None:
+        """Add hooks of alipes itself. `patient`: without a deadline."""
+        for hook in hooks:
+            self.hooks.add(CORE, hook, patient=patient)
 
     async def _session_notes(self, session: str) -> tuple[str, ...]:
         """Open todos and background work, for a model that sees only a summary."""
         jobs = (f"background process: {job.title}" for job in self.background.running(session))
-        subagents = (f"background subagent: {each}" for each in self._background_subagents(session))
+        subagents = (f"background subagent: {each}" for each in self.sessions.subagents.list_background(session))
         return (*await self.todos.list_open(session), *subagents, *jobs)
-
-    def _background_subagents(self, session: str) -> tuple[str, ...]:
-        runs = self.sessions.subagents.background_runs(session)
-        return tuple(f"{turn[:6]} {format_excerpt(goal)}" for turn, goal in runs)
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """The tools of a turn that starts now."""
@@ -253,10 +234,6 @@ class App:
             unavailable[ImageGenerate.spec.name] = "No image model is configured: set images.model."
         return unavailable
 
-    def _plugin_skills(self) -> tuple[PluginSkill, ...]:
-        skills = self.contributions.all(SkillContribution)
-        return tuple(PluginSkill(each.owner.name, each.name, each.path, each.description) for each in skills)
-
     def notify(self, text: str, turn: Turn | None = None) -> None:
         """Show a sentence in a turn; without one, in the turn that runs."""
         self._report(text, {"turn": turn})
@@ -268,17 +245,20 @@ class App:
             self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
 
 
-def _builtin_commands() -> Mapping[str, object]:
-    """The chat commands by name, imported when a plugin adds one: they have two dozen modules."""
-    commands: Mapping[str, object] = import_module("alipes.sessions.commands.registry").BY_NAME
-    return commands
-
-
 def _is_pinned(inbound: Inbound) -> bool:
     """True for a job with a model of its own: no other model may answer."""
     return inbound.address.platform == SCHEDULED and bool(inbound.model)
 
 
+def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
+    return backend.host_path(path, CommandScope(workdir=workdir))
+
+
 def _template_folders(settings: Settings) -> TemplateFolders:
     workdir = Path(settings.workdir or os.getcwd())
     return TemplateFolders(settings.home, Path(os.path.expanduser("~")), workdir)
+
+
+def _load_commands() -> Iterable[Any]:
+    commands: Iterable[Any] = import_module("alipes.sessions.commands.registry").COMMANDS
+    return commands

@@ -1,10 +1,8 @@
 """What an app opens first and closes last: the store, clients, models, sandbox and processes."""
 
-import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -15,10 +13,6 @@ from alipes.config.environment import move_secrets_off_stack, process_environmen
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import Settings
-from alipes.features.checkpoints.checkpoints import Checkpoints
-from alipes.features.skills.catalog import SkillCatalog
-from alipes.features.skills.versions import SkillStore
-from alipes.features.web_search.converter import PageConverter
 from alipes.kernel.blobs import BlobStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
@@ -33,15 +27,12 @@ from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
 from alipes.store.open import open_home_store
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 from alipes.tools.backends import ChosenBackend
-from alipes.tools.common import child_environment, is_secret_variable, make_places
+from alipes.tools.common import child_environment, is_secret_variable
 from alipes.tools.sandbox import SandboxExtras, make_backend
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
-
-if TYPE_CHECKING:
-    from alipes.features.browser.sessions import BrowserSessions
 
 
 class Resources(Struct, frozen=True):
@@ -55,13 +46,9 @@ class Resources(Struct, frozen=True):
     namespaces: NetworkNamespaces
     backend: ChosenBackend
     background: BackgroundProcesses
-    browser: "BrowserSessions | None"
     tasks: BackgroundTasks
-    checkpoints: Checkpoints
     secrets: SecretRegistry
-    converter: PageConverter
-    skill_store: SkillStore
-    skill_catalog: SkillCatalog
+    sandbox_extras: SandboxExtras
     chat_files: ChatFiles
 
 
@@ -85,19 +72,12 @@ async def open_resources(
     network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
-    skill_store = SkillStore(settings.paths.skills)
-    skill_catalog = make_skill_catalog(settings, skill_store)
-    seen = SandboxExtras(network_variables(network), (CONNECT_FILE,), skill_catalog.folders)
-    backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, seen))
+    extras = SandboxExtras(network_variables(network), (CONNECT_FILE,))
+    backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, extras))
     background = await stack.enter_async_context(
         BackgroundProcesses(spill, backend=backend, records=store.background_processes)
     )
     tasks = await stack.enter_async_context(BackgroundTasks())
-    converter = await stack.enter_async_context(PageConverter(tool_environment(settings), guard))
-    browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None
-    checkpoints = Checkpoints(
-        settings.paths.checkpoints, settings.checkpoints, make_places(settings), guard=guard, backend=backend
-    )
     return Resources(
         store=store,
         scope=scope,
@@ -107,29 +87,11 @@ async def open_resources(
         namespaces=namespaces,
         backend=backend,
         background=background,
-        browser=browser,
         tasks=tasks,
         secrets=secrets,
-        converter=converter,
-        checkpoints=checkpoints,
-        skill_store=skill_store,
-        skill_catalog=skill_catalog,
+        sandbox_extras=extras,
         chat_files=make_chat_files(settings, scope),
     )
-
-
-async def _open_browser(
-    stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
-) -> "BrowserSessions":
-    from alipes.features.browser.sessions import BrowserSessions  # noqa: PLC0415
-
-    sessions = BrowserSessions(
-        *(settings.browser, network.rights, network.proxy.connector),
-        environ=tool_environment(settings),
-        folder=settings.paths.browser,
-        keeper=guard,
-    )
-    return await stack.enter_async_context(sessions)
 
 
 def make_chat_files(settings: Settings, scope: ClientScope) -> ChatFiles:
@@ -169,10 +131,6 @@ def hide_secrets(settings: Settings) -> None:
     wipe_environment(move_secrets_off_stack(lambda name, value: is_secret_variable(name, value, secrets)))
     if not settings.debuggable:
         protect_memory()
-
-
-def make_skill_catalog(settings: Settings, store: SkillStore) -> SkillCatalog:
-    return SkillCatalog(settings.skills, store, user_home=Path(os.path.expanduser("~")))
 
 
 def tool_environment(settings: Settings) -> dict[str, str]:

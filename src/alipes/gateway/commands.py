@@ -1,40 +1,21 @@
 """Commands that exist only in chats, and built-in commands that show less in a chat."""
 
-from alipes.gateway.access import Access
 from alipes.gateway.live_view import LiveViews
+from alipes.gateway.people import Access, approve
 from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.formatting import format_ago, format_columns, format_excerpt
 from alipes.kernel.outbox import lane
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
+from alipes.sessions.commands import conversation, history, search
 from alipes.sessions.commands import registry as builtin
-from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
-from alipes.sessions.people import approve
 from alipes.store.ports.archive import SessionFacts
-from alipes.store.ports.people import Progress
 from alipes.store.ports.search import EVERYTHING, SearchScope
+from alipes.store.sql.people import Progress
 
-OWNER_COMMANDS = frozenset(
-    {
-        "pair",
-        "restart",
-        "platforms",
-        "sethome",
-        "plugins",
-        "approvals",
-        "mode",
-        "permissions",
-        "diff",
-        "init",
-        "rollback",
-        "schedule",
-        "page",
-    }
-)
-_NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")
 _MAX_LISTED = 20
 _ID_CHARS = 6
@@ -50,24 +31,23 @@ class ChatCommands:
             Command("approve", "[session|always] [all]", "approve the pending question", self._approve),
             Command("deny", "[all]", "deny the pending question", self._deny),
             Command("progress", "[off|short|full]", "set how much tool progress is shown", self._progress),
-            Command("sethome", "", "make this the default chat of this platform", self._sethome),
-            Command("pair", "[CODE] [owner]", "list pairing requests, or approve one", self._pair),
-            Command("platforms", "", "show the status of the platforms", self._platforms),
-            Command("page", "[read]", "get a link that logs a browser in to the page", self._page),
-            Command("restart", "", "restart the gateway (running tasks resume)", self._restart),
+            Command("sethome", "", "make this the default chat of this platform", self._sethome, owners_only=True),
+            Command("pair", "[CODE] [owner]", "list pairing requests, or approve one", self._pair, owners_only=True),
+            Command("platforms", "", "show the status of the platforms", self._platforms, owners_only=True),
+            Command("page", "[read]", "get a link that logs a browser in to the page", self._page, owners_only=True),
+            Command("restart", "", "restart the gateway (running tasks resume)", self._restart, owners_only=True),
             Command("sessions", "[WORDS]", "list conversations, newest first", self._sessions),
             Command("search", search.HINT, "search the messages, or read around one", self._search),
             Command("resume", "NAME", "continue another conversation, by id or title", self._resume),
         )
         self._own = {command.name: command for command in own}
 
-    def known(self, contributions: Contributions | None = None) -> tuple[Command, ...]:
+    def known(self, contributions: Contributions) -> tuple[Command, ...]:
         """All commands, each once."""
-        own = self._own.keys() | _NOT_IN_CHATS
-        others = (each for each in builtin.known_commands(contributions) if each.name not in own)
-        return (*self._own.values(), *others)
+        known = builtin.known_commands(contributions)
+        return (*self._own.values(), *(each for each in known if each.in_chats and each.name not in self._own))
 
-    def parse(self, text: str, contributions: Contributions | None = None) -> Parsed | None:
+    def parse(self, text: str, contributions: Contributions) -> Parsed | None:
         """The command in `text`; None for a message. An unknown word with a slash is an `UnknownCommand`."""
         head, *rest = text.split(maxsplit=1) or [""]
         name, args = head[1:].lower(), rest[0].strip() if rest else ""
@@ -155,7 +135,7 @@ class ChatCommands:
 
     async def _sessions(self, context: CommandContext, args: str) -> CommandReply:
         if await self._sees_everything(context):
-            return await builtin.BY_NAME["sessions"].act(context, args)
+            return await history.sessions(context, args)
         here = await context.store.archive.sessions(_MAX_LISTED, args, scope=_own_scope(context))
         lines = [f"{each.id[:_ID_CHARS]}  {format_ago(each.updated)}  {_title(each)}" for each in here]
         if not lines:
@@ -172,7 +152,7 @@ class ChatCommands:
             if len(found) != 1:
                 return CommandReply(f"No conversation in this chat matches {format_excerpt(args)}.", failed=True)
             args = found[0]
-        return await builtin.BY_NAME["resume"].act(context, args)
+        return await conversation.resume(context, args)
 
     async def _sees_everything(self, context: CommandContext) -> bool:
         """True for an owner in a direct chat: only there conversations of other chats are shown."""

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from alipes.gateway.access import Access
+from alipes.core.app import App
 from alipes.gateway.commands import ChatCommands
-from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline
+from alipes.gateway.inbound.pipeline import InboundPipeline
 from alipes.gateway.live_view import LiveViews
-from alipes.gateway.outbound.delivery import OutboxWorker, address_message
+from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files
+from alipes.gateway.outbound.target import address_message
+from alipes.gateway.people import Access
 from alipes.gateway.platform_runner import PlatformRunner, PlatformState
 from alipes.gateway.platform_state import SharedStates
 from alipes.gateway.policy import GatewayPolicy, LateTaskGroup
@@ -37,7 +39,7 @@ class Gateway:
 
     def __init__(
         self,
-        app: GatewayApp,
+        app: App,
         platforms: Mapping[str, Platform],
         policy: GatewayPolicy,
         *,
@@ -49,6 +51,8 @@ class Gateway:
         returns at once."""
         self._app, self._policy = app, policy
         self._runners = {name: PlatformRunner(platform) for name, platform in platforms.items()}
+        for runner in self._runners.values():
+            runner.add_on_ready(partial(self._on_ready, runner))
         self.delivery = OutboxWorker(app.store, self._runners, policy, files=app.chat_files)
         self.counters = self.delivery.counters
         self.access = Access(app.store.people, policy)
@@ -82,7 +86,6 @@ class Gateway:
                 group.create_task(self._review_questions(), name="questions")
                 group.create_task(self._update_menus(), name="menus")
                 for name, runner in self._runners.items():
-                    runner.on_ready = partial(self._on_ready, runner)
                     serve = runner.serve_elected(self._leaders, partial(self._listen, runner))
                     group.create_task(serve, name=f"platform {name}")
                 await self._app.hooks.dispatcher.notify(specs.gateway_started, platforms=tuple(self._runners))

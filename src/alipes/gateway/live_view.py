@@ -41,8 +41,8 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.runtime.subscription import Subscription
-from alipes.store.ports.people import Progress
-from alipes.store.ports.store import Store
+from alipes.store.sql.people import Progress
+from alipes.store.sql.store import Store
 
 MAX_LINES = 12
 """Lines of full tool progress; of more, the last are shown."""

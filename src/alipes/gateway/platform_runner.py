@@ -63,11 +63,14 @@ class PlatformRunner:
         self.name, self._platform = platform.name, platform
         self._clock, self._sleep, self._dice = clock, sleep, dice
         self.state = PlatformState(platform.name, clock())
-        self.on_ready: Callable[[], None] = lambda: None
-        """Called each time it becomes ready to send."""
+        self._on_ready: list[Callable[[], None]] = []
         self._fatal: StoreError | None = None
         self._prepared: dict[str, tuple[MessagePart, ...]] = {}
         """Parts of texts that are about to be sent, by text."""
+
+    def add_on_ready(self, notify: Callable[[], None]) -> None:
+        """Call `notify` each time it becomes ready to send."""
+        self._on_ready.append(notify)
 
     @property
     def ready(self) -> bool:
@@ -191,7 +194,12 @@ class PlatformRunner:
             log.info("platform %s is %s%s", self.name, condition, f": {why}" if why else "")
         self.state.cause = "" if ready else why or "no reason given"
         if changed and ready:
-            self.on_ready()
+            for notify in self._on_ready:
+                notify()
+
+    def set_sending_problem(self, why: str) -> None:
+        """Why sending fails; empty if it works."""
+        self.state.sending = why
 
     async def prepare(self, text: str) -> None:
         """Format a text that is about to be sent; the next `format_message` of it returns the result."""

@@ -1,6 +1,7 @@
 """Platforms that plugins provide: opened while they listen, closed when that ends."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.people import PersonRole
+from alipes.store.sql.people import PersonRole
 
 KIND = "platform"
 """`ctx.provide("platform", name, open)`; `open()` is an async context manager of a `Platform`."""
@@ -30,6 +31,8 @@ def plugin_platform_names(contributions: Contributions) -> tuple[str, ...]:
 
 class PluginPlatform:
     """A platform of a plugin. Each `listen` opens what the plugin offers at that time, so reloads work."""
+
+    webhook_path = ""
 
     def __init__(
         self, name: str, contributions: Contributions, sessions: Sessions, *, check_interval: float = CHECK_INTERVAL
@@ -112,6 +115,9 @@ class PluginPlatform:
         if self._platform is None:
             raise DeliveryError(f"{self.name} is not connected")
         return self._platform
+
+    async def on_webhook(self, headers: Mapping[str, str], body: bytes) -> int:
+        return 404
 
     async def run_sender(self, on_status: OnStatus) -> None:
         await run_as(self._owner, f"{self.name}.run_sender", self._open.run_sender(on_status))

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from alipes.kernel.turns import BusyMode
-from alipes.store.ports.people import PersonRole, Progress
+from alipes.store.sql.people import PersonRole, Progress
 
 
 class GatewayCounters:

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.agent.approval.patterns import covers, find_problem, propose_pattern
-from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.people import Access
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
 from alipes.kernel.errors import DeliveryError
@@ -34,10 +34,11 @@ from alipes.kernel.turns import (
 )
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.approvals import Approval, StoredQuestion
-from alipes.store.ports.people import PersonRole
-from alipes.store.ports.store import Store
 from alipes.store.sql import outbox as stored
+from alipes.store.sql.approvals import Approval
+from alipes.store.sql.people import PersonRole
+from alipes.store.sql.questions import StoredQuestion
+from alipes.store.sql.store import Store
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answered: TypeAlias = ApprovalAnswered | QuestionAnswered

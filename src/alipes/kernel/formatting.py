@@ -88,6 +88,15 @@ def format_ago(then: float, now: float | None = None) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(then))
 
 
+def format_size(count: int) -> str:
+    amount = float(count)
+    for unit in ("bytes", "KB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" or amount >= 10 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
 def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -100,6 +109,14 @@ def format_usage(usage: Usage) -> str:
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
     thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
     return f"{usage.input:,} tokens in{cached} · {usage.output:,} out{thought}"
+
+
+def format_cost(usage: Usage, calls: int, unpriced: int) -> str:
+    """The cost of model calls, of which `unpriced` have no known price: that is never shown as zero."""
+    if unpriced == calls:
+        return "price unknown" if calls else "$0.00"
+    known = format_money(usage.cost or 0.0)
+    return known if not unpriced else f"{known} and {format_count(unpriced, 'call')} of unknown price"
 
 
 def format_columns(rows: list[tuple[str, str]], *, width: int = 0) -> str:

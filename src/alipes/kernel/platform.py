@@ -1,6 +1,6 @@
 """A messenger as the gateway sees it: its capabilities, incoming and outgoing messages, and the port."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -114,6 +114,13 @@ class Platform(Protocol):
         Raises if it cannot continue: the gateway restarts it after a pause. `on_message` is awaited before
         the message is acknowledged to the platform.
         """
+
+    @property
+    def webhook_path(self) -> str:
+        """Path of our HTTP server at which its messages arrive; empty: it fetches them itself."""
+
+    async def on_webhook(self, headers: Mapping[str, str], body: bytes) -> int:
+        """Handle a request to `webhook_path`; returns the HTTP status. 200 only after the message was accepted."""
 
     async def run_sender(self, tell: OnStatus) -> None:
         """Be ready to send, without receiving, until cancelled. Called only if it `sends_alone`."""

@@ -93,6 +93,15 @@ class ToolOutput(Struct, frozen=True):
 
 
 @runtime_checkable
+class MayBeUnavailable(Protocol):
+    """A built-in tool that cannot always be used."""
+
+    def why_unavailable(self) -> str:
+        """Why it cannot be used now and what to do, as a sentence; empty if it can. Called for every turn, so it must
+        be fast."""
+
+
+@runtime_checkable
 class ReadsHosts(Protocol):
     """A tool that knows from which hosts the untrusted text of its results is."""
 

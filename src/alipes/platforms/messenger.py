@@ -1,5 +1,6 @@
 """What the platforms of all messengers have in common: access to files, command names, and a sender."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from alipes.kernel.errors import DeliveryError
@@ -31,6 +32,7 @@ class Messenger(Generic[S]):
     title: ClassVar[str]
     name: str
     capabilities: Capabilities
+    webhook_path = ""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -40,6 +42,9 @@ class Messenger(Generic[S]):
 
     def set_fetch_policy(self, may_fetch: MayFetch) -> None:
         self.may_fetch = may_fetch
+
+    async def on_webhook(self, headers: Mapping[str, str], body: bytes) -> int:
+        return 404
 
     async def run_sender(self, on_status: OnStatus) -> None:
         raise DeliveryError(f"{self.title} sends only over the connection that receives.")

@@ -105,7 +105,7 @@ class Hooks:
         entries = self._entries.setdefault(name, [])
         before = sum(each.owner is owner and each.title == entry.title for each in entries)
         entry.label = f"{entry.title} #{before + 1}" if before else entry.title
-        entries.append(entry)
+        entries.insert(0 if options.first else len(entries), entry)
         self._relay = None
 
     def remove(self, owner: PluginOwner) -> None:

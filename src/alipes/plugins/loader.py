@@ -29,9 +29,7 @@ from alipes.plugins.native_loader import NativeLoader, PluginLoader
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions
 
-__all__ = ["PluginLoader", "Plugins", "open_plugins"]
-
-
+__all__ = ["PluginLoader", "Plugins"]
 SLOW_OPEN = 5.0
 """Seconds after which a plugin that is still opening is named."""
 ENABLED: KeyPath = ("plugins", "enabled")
@@ -101,15 +99,47 @@ log = logging.getLogger(__name__)
 class Plugins:
     """All plugins of an app. Returned and raised sentences are for the person who asked."""
 
-    def __init__(self, house: LoadEnvironment, group: asyncio.TaskGroup) -> None:
-        self._environment, self._group = house, group
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        settings: Settings,
+        hooks: Hooks,
+        contributions: Contributions,
+        *,
+        host: Host,
+        loaders: Mapping[str, Callable[[], PluginLoader]],
+        opening: float = OPEN_TIMEOUT,
+    ) -> None:
+        """`loaders`: by kind, for plugins that are not native; each is created when first needed. `opening`: seconds
+        that a plugin may take to open."""
+        native = NativeLoader(settings.paths)
+        loaders = {"native": lambda: native, **loaders}
+        self.hooks, self.contributions = hooks, contributions
+        self._environment = LoadEnvironment(settings, hooks, contributions, host, loaders, opening)
+        self._group = asyncio.TaskGroup()
+        self._loop: asyncio.AbstractEventLoop
         self._instances: dict[str, PluginInstance] = {}
         """By name, the active ones, or the last failure."""
         self._tasks: dict[PluginInstance, asyncio.Task[None]] = {}
         """All that are not closed, including those that are opening or closing."""
         self._unknown: dict[str, str] = {}
         self._changing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open the enabled plugins; all are closed at the end."""
+        self._loop = asyncio.get_running_loop()
+        await self._group.__aenter__()
+        try:
+            self._remember_commands()
+            if discovery.has_plugins(self._environment.settings):
+                await self._open_all()
+            self._check_required()
+            yield
+        finally:  # not `async with`: errors of the body must not be wrapped in a group
+            try:
+                await self._close()
+            finally:
+                await self._group.__aexit__(None, None, None)
 
     def statuses(self) -> tuple[PluginStatus, ...]:
         """The states of the enabled plugins."""
@@ -190,7 +220,7 @@ class Plugins:
         _save_status(self, self._environment.settings)
         return f"The failures of {name} are forgotten, and all its callbacks are called again."
 
-    async def open_all(self) -> None:
+    async def _open_all(self) -> None:
         """Open them in parallel; their registrations are ordered as configured."""
         wanted, unknown = await asyncio.to_thread(discovery.enabled_plugins, self._environment.settings)
         if unknown:
@@ -210,21 +240,21 @@ class Plugins:
                 log.warning("[plugins.deadlines] %s is no hook of ours.%s", hook, meant)
         _save_status(self, self._environment.settings)
 
-    def remember_commands(self) -> None:
+    def _remember_commands(self) -> None:
         """The commands of plugins that were enabled at an earlier start."""
         saved = discovery.read_status(self._environment.settings.paths)
         earlier = {command: each.name for each in (saved.plugins if saved else ()) for command in each.commands}
-        self._environment.contributions.commands_off |= earlier
+        self.contributions.commands_off.update(earlier)
 
     def commands_off(self) -> tuple[PluginStatus, ...]:
         """The plugins that are off and whose commands are known."""
         off: dict[str, list[str]] = {}
-        for command, name in self._environment.contributions.commands_off.items():
+        for command, name in self.contributions.commands_off.items():
             off.setdefault(name, []).append(command)
         off = {name: commands for name, commands in off.items() if name not in {each.name for each in self.statuses()}}
         return tuple(PluginStatus(name, "disabled", commands=tuple(commands)) for name, commands in off.items())
 
-    def check_required(self) -> None:
+    def _check_required(self) -> None:
         """Raises ConfigError if a plugin of `plugins.required` is not loaded."""
         settings = self._environment.settings.plugins
         known = {each.name: each for each in self.statuses()}
@@ -238,7 +268,7 @@ class Plugins:
                     "from `plugins.required` in config.toml."
                 )
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Close all of them in parallel."""
         for instance, task in self._tasks.items():
             instance.deactivate()
@@ -323,35 +353,3 @@ def _save_status(plugins: Plugins, settings: Settings) -> None:
         save_status(settings.paths, (*plugins.statuses(), *off))
     except OSError as error:
         log.warning("the plugin states could not be saved: %s", error)
-
-
-@asynccontextmanager
-async def open_plugins(
-    settings: Settings,
-    *,
-    hooks: Hooks,
-    contributions: Contributions,
-    host: Host,
-    loaders: Mapping[str, Callable[[], PluginLoader]],
-    opening: float = OPEN_TIMEOUT,
-) -> AsyncIterator[Plugins]:
-    """Open the enabled plugins; all are closed at the end.
-
-    `loaders`: by kind, for plugins that are not native; each is created when first needed.
-    """
-    native = NativeLoader(settings.paths)
-    house = LoadEnvironment(settings, hooks, contributions, host, {"native": lambda: native, **loaders}, opening)
-    group = asyncio.TaskGroup()
-    await group.__aenter__()
-    plugins = Plugins(house, group)
-    try:
-        plugins.remember_commands()
-        if discovery.has_plugins(settings):
-            await plugins.open_all()
-        plugins.check_required()
-        yield plugins
-    finally:  # not `async with`: errors of the body must not be wrapped in a group
-        try:
-            await plugins.close()
-        finally:
-            await group.__aexit__(None, None, None)

@@ -22,7 +22,7 @@ Hook: TypeAlias = Callable[..., Any]
 
 
 class HookOptions(Struct, frozen=True):
-    """Deviations from the usual treatment, for loaders of older plugin formats."""
+    """Deviations from the usual treatment."""
 
     title: str = ""
     """The name its author knows it by; empty: the name of the spec."""
@@ -30,6 +30,8 @@ class HookOptions(Struct, frozen=True):
     """For decisions: call it even if the decision is made; its answer is then ignored."""
     fail_open: bool = False
     """For decisions: if it fails, it has no say."""
+    first: bool = False
+    """It is called before those that were added earlier."""
 
 
 DEFAULT_OPTIONS = HookOptions()

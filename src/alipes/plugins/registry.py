@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from alipes.kernel.errors import PluginError, ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Tool, ToolContext, ToolOutput, ToolSpec
+from alipes.kernel.ports import MayBeUnavailable, Tool, ToolContext, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import run_as
@@ -107,11 +107,13 @@ class Contributions:
 
     def __init__(
         self,
-        reserved: Callable[[], Iterable[str]] = tuple,
+        commands: Callable[[], Iterable[Any]] = tuple,
         templates: Callable[[], Mapping[str, PromptTemplate]] = dict,
     ) -> None:
-        """`reserved()`: command names that plugins may not use. `templates()`: the current templates by name."""
-        self._reserved, self._templates = reserved, templates
+        """`commands()`: see `add_commands`. `templates()`: the current templates by name."""
+        self._template_sources = [templates]
+        self._load_commands = [commands]
+        self._commands: dict[str, Any] = {}
         self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
         self._sources: dict[str, Callable[[], Mapping[str, Tool]]] = {}
@@ -122,12 +124,23 @@ class Contributions:
     def add_builtin(self, *tools: Tool, why_unavailable: Callable[[], str] | None = None) -> None:
         """Add built-in tools; a plugin's tool of the same name needs `override`.
 
-        `why_unavailable()`: why they cannot be used now and what to do, as a sentence; empty if they can. It is called
-        for every turn, so it must be fast.
+        `why_unavailable`: as in `MayBeUnavailable`, for tools that do not say it themselves.
         """
-        self._built_in.update((tool.spec.name, tool) for tool in tools)
-        if why_unavailable is not None:
-            self._why_unavailable |= {tool.spec.name: why_unavailable for tool in tools}
+        for tool in tools:
+            self._built_in[tool.spec.name] = tool
+            ask = tool.why_unavailable if isinstance(tool, MayBeUnavailable) else why_unavailable
+            if ask is not None:
+                self._why_unavailable[tool.spec.name] = ask
+
+    def add_commands(self, load: Callable[[], Iterable[Any]]) -> None:
+        """Add slash commands of alipes itself; `load()` imports them, when one is first needed."""
+        self._load_commands.append(load)
+
+    def builtin_commands(self) -> Mapping[str, Any]:
+        """The slash commands of alipes itself by name; plugins may not use these names."""
+        while self._load_commands:
+            self._commands |= {command.name: command for command in self._load_commands.pop(0)()}
+        return self._commands
 
     def add_source(self, toolset: str, list_tools: Callable[[], Mapping[str, Tool]]) -> None:
         """Add tools that may change from turn to turn; `list_tools()` returns the current ones and must be fast."""
@@ -138,7 +151,7 @@ class Contributions:
         match offer:
             case CommandContribution(name=name) if not _COMMAND.fullmatch(name):
                 raise _refuse(offer, "a command name may have only lower-case letters, digits, - and _, at most 32")
-            case CommandContribution(name=name) if name in self._reserved():
+            case CommandContribution(name=name) if name in self.builtin_commands():
                 raise _refuse(offer, "this command name is built in")
             case ToolContribution(name=name) if not _TOOL.fullmatch(name):
                 raise _refuse(offer, "a tool name may have only letters, digits, _ and -, at most 64")
@@ -177,6 +190,13 @@ class Contributions:
         return tuple(
             each for each in self._contributions.values() if isinstance(each, kind) and not each.owner.disabled
         )
+
+    def add_templates(self, load: Callable[[], Mapping[str, PromptTemplate]]) -> None:
+        """Add templates of alipes itself; those that were added before win. `load()` must be fast."""
+        self._template_sources.append(load)
+
+    def _templates(self) -> Mapping[str, PromptTemplate]:
+        return {name: each for load in reversed(self._template_sources) for name, each in load().items()}
 
     def templates(self) -> tuple[PromptTemplate, ...]:
         """The templates, without those that are only found by their full name."""

@@ -135,9 +135,10 @@ class Models(AbstractAsyncContextManager["Models"]):
         self._providers: dict[str, Provider] = dict(lent or {})
         self._embedded: dict[str, Backend] = {}
         self._mixtures: dict[str, Backend] = {}
-        self.consult: AskModel = _no_mixture_outside_conversations
-        """Asks one model of a mixture, within the budget of the turn."""
+        self._ask_member: AskModel = _no_mixture_outside_conversations
         self._stack = AsyncExitStack()
+        self._choosing = asyncio.Lock()
+        self._default: ModelChoice | None = None
         self._listing = asyncio.Lock()
         self._offered: tuple[float, tuple[str, ...]] | None = None
         """When servers were last asked for their models, and their answers."""
@@ -145,6 +146,10 @@ class Models(AbstractAsyncContextManager["Models"]):
     async def __aexit__(self, *_error: object) -> None:
         self._embedded, self._providers, self._mixtures = {}, {}, {}
         await self._stack.aclose()
+
+    def add_mixture_access(self, ask: AskModel) -> None:
+        """`ask` asks one model of a mixture, within the budget of the turn; without it, mixtures cannot be used."""
+        self._ask_member = ask
 
     async def open(self, name: str) -> Backend:
         """The model called `name`. Raises ConfigError with similar names or a missing key.
@@ -167,6 +172,13 @@ class Models(AbstractAsyncContextManager["Models"]):
             self._providers[endpoint.name] = _load_provider(endpoint, self._scope)
         full = f"{endpoint.name}/{model}"
         return Backend(full, model, self._providers[endpoint.name], find_facts(full, self._settings.models))
+
+    async def default(self) -> "ModelChoice":
+        """The model to use if neither the message nor the session names one; determined once."""
+        async with self._choosing:
+            if self._default is None:
+                self._default = await choose_model(self._settings, self._scope)
+            return self._default
 
     def names(self) -> tuple[str, ...]:
         """Known models that are usable with the current settings; providers of test kits are left out."""
@@ -207,7 +219,7 @@ class Models(AbstractAsyncContextManager["Models"]):
         full = f"{MIXTURE_PREFIX}/{name}"
         if full not in self._mixtures:
             last = await self.open(preset.aggregator)
-            provider = MixtureProvider(preset.models, preset.timeout, last.provider, last.model, self.consult)
+            provider = MixtureProvider(preset.models, preset.timeout, last.provider, last.model, self._ask_member)
             self._mixtures[full] = Backend(full, name, provider, last.facts)
         return self._mixtures[full]
 

@@ -14,7 +14,7 @@ from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Envelope, Event, Retracted, Said, TextDelta, ThinkingDelta, TurnEnded, TurnStarted
 from alipes.store.ports.archive import TurnFacts
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 TEXT_PAUSE = 0.05
 """Seconds in which text accumulates, so that not every token wakes us."""
@@ -66,7 +66,7 @@ class TurnFollower:
         self._progress = TurnProgress()
         self._ended = False
         self.turn: str | None = None
-        """Set by the caller that submitted it; None if the message was a second copy."""
+        """None if the message was a second copy."""
 
     async def __aenter__(self) -> Self:
         self._envelopes = await self._stack.enter_async_context(self._store.bus.subscribe(self._key))
@@ -76,6 +76,10 @@ class TurnFollower:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def expect(self, turn: str | None) -> None:
+        """Follow a turn that was submitted after entering; None if the message was a second copy."""
+        self.turn = turn
 
     async def join(self, turn: str) -> None:
         """Follow a turn that may be running already; call it once, after entering."""

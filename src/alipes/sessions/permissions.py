@@ -6,7 +6,7 @@ from alipes.agent.plan import PlanAnswer
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Envelope, ModeChanged, PermissionMode, Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 MODES: dict[PermissionMode, str] = {
     "ask": "asks before risky calls",

@@ -33,8 +33,9 @@ from alipes.kernel.turns import (
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.permissions import ACCEPT, ACCEPT_QUESTION, ACCEPT_WITH_EDITS, REJECT, PermissionModes
-from alipes.store.ports.approvals import Approval, StandingChoice, StoredQuestion
-from alipes.store.ports.store import Store
+from alipes.store.sql.approvals import Approval, StandingChoice
+from alipes.store.sql.questions import StoredQuestion
+from alipes.store.sql.store import Store
 
 NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""
@@ -94,6 +95,14 @@ class Questions:
         self._interrupted: dict[str, list[ApprovalAnswered]] = {}
         self._open: dict[str, _OpenQuestion] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def attach(self, front_end: FrontEnd) -> None:
+        """Ask by it people who are not connected."""
+        self.front_end = front_end
+
+    def allow_asking(self) -> None:
+        """A person can answer from now on."""
+        self.interactive = True
 
     async def ask_approval(
         self, call: ToolCall, reason: str, turn: Turn, *, diff: str = "", exact: bool = True

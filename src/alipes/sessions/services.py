@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from alipes.agent.loop import Agent
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.turns import BusyMode, Event, PermissionMode, Turn
+from alipes.kernel.turns import BusyMode, Effort, Event, PermissionMode, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.questions import Questions
 from alipes.sessions.subagents.registry import BackgroundWork, SubagentRegistry
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Makes the agent of a turn; called at its start, so a turn keeps what it started with."""
@@ -41,6 +41,8 @@ class SessionDefaults(Struct, frozen=True):
     """The process keeps running after a turn, so turns may start work in the background."""
     permission_mode: PermissionMode = "ask"
     """What conversations may do without asking."""
+    effort: Effort = ""
+    """The reasoning effort."""
     idle_seconds: float = 300.0
     """How long an idle session stays in memory."""
     max_silence: float = 0.0

@@ -170,7 +170,7 @@ class Session:
                 await self._interrupt(op, turns)
             case Steer():
                 if self._running is not None:
-                    self._running.may_have_steered = True
+                    self._running.expect_steered(expected=True)
             case AnswerApproval() | AnswerQuestion():
                 self._services.questions.answer(op)
             case Reset():
@@ -222,14 +222,15 @@ class Session:
         self._running = running
         session = running.turn.session
         taken_elsewhere = running.turn.epoch > self._last_epoch + 1
-        running.comes_from_elsewhere = taken_elsewhere or session not in self._used_sessions
+        comes_from_elsewhere = taken_elsewhere or session not in self._used_sessions
         self._last_epoch = running.turn.epoch
         self._used_sessions.add(session)
         self._services.subagents.turn_started(running.turn)
-        running.first_in_session = not self._was_set_up.get(session, not running.first_in_session)
+        first = not self._was_set_up.get(session, not running.first_in_session)
         runner = TurnRunner(running, self._services, self._mailbox.put_nowait)
-        running.task = turns.create_task(runner.run(), name=f"turn {running.turn.id}")
-        running.task.add_done_callback(lambda task: self._on_done(running, task))
+        task = turns.create_task(runner.run(), name=f"turn {running.turn.id}")
+        running.start(task, comes_from_elsewhere=comes_from_elsewhere, first_in_session=first)
+        task.add_done_callback(lambda task: self._on_done(running, task))
         watch_time_limits(running, self._services, self.post)
 
     def _on_done(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
@@ -275,7 +276,7 @@ class Session:
         await asyncio.wait({task}, timeout=GRACE)
         if not task.done():
             log.error("turn %s was abandoned: stopped %.1f s ago, still running in %s", *running.describe_stop())
-            running.abandoned = True
+            running.mark_abandoned()
             task.cancel()
             self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
 

@@ -37,7 +37,7 @@ from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
 from alipes.sessions.session import MAX_ATTEMPTS, SUPERSEDED, Session
 from alipes.sessions.subagents.registry import SubagentRegistry
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 """A turn with this many attempts may be what kills the process: it is resumed alone."""
@@ -81,7 +81,7 @@ class Sessions:
 
     def attach(self, front_end: FrontEnd) -> None:
         """Use `front_end` to reach people who are not connected. Call it before `run` starts."""
-        self.questions.front_end = front_end
+        self.questions.attach(front_end)
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -292,7 +292,7 @@ class Sessions:
         """Submit, and follow the turn to its end, also if another process runs it."""
         await self._open.wait()
         async with TurnFollower(inbound.address.key, self._store) as follower:
-            follower.turn = await self.submit(inbound, busy, usual=usual)
+            follower.expect(await self.submit(inbound, busy, usual=usual))
             yield follower
 
     @asynccontextmanager

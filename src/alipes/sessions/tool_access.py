@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from alipes.config.settings import Settings
 from alipes.config.tools import select_tools
-from alipes.features.memory.change import memory_scope
-from alipes.features.memory.tool import MemoryTool
-from alipes.features.subagents.delegation import INTERACTIVE_TOOLS
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
-from alipes.store.ports.conversations import ToolChoiceStore
+from alipes.store.sql.conversations import ToolChoiceStore
+from alipes.tools.clarify import Clarify
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
+INTERACTIVE_TOOLS = (Clarify.spec.name,)
+"""Tools that need a person: turns that work for others do not have them."""
 FindUnavailable: TypeAlias = Callable[[], Awaitable[dict[str, str]]]
 """The tools that cannot be used now, and why."""
 
@@ -43,8 +43,11 @@ class ToolAccess:
     ) -> None:
         self._settings, self._contributions, self._choices = settings, contributions, choices
         self.find_unavailable = find_unavailable
-        self.find_hidden: Callable[[Turn], Iterable[str]] = lambda _turn: ()
-        """Tools that belong to other conversations."""
+        self._hidden: list[Callable[[Turn], Iterable[str]]] = []
+
+    def add_hidden(self, find: Callable[[Turn], Iterable[str]]) -> None:
+        """`find(turn)`: tools that the turn must not see, as they belong to other conversations."""
+        self._hidden.append(find)
 
     async def off_in_conversation(self, turn: Turn) -> tuple[str, ...]:
         """What a person switched off in the conversation; a subagent has the choice of the one it works for."""
@@ -55,9 +58,11 @@ class ToolAccess:
         """The tools of the turn. `off`: see `off_in_conversation`."""
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
-        left_out = {*unavailable, *self.find_hidden(turn), *(INTERACTIVE_TOOLS if origin is not None else ())}
-        if memory_scope(turn.inbound) is None:
-            left_out.add(MemoryTool.spec.name)
+        left_out = {
+            *unavailable,
+            *(name for find in self._hidden for name in find(turn)),
+            *(INTERACTIVE_TOOLS if origin is not None else ()),
+        }
         if origin is not None or place.platform in NO_CHATS:
             left_out.add(SendFileTool.spec.name)
         groups = self._contributions.groups()

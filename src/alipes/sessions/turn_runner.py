@@ -94,7 +94,7 @@ class TurnRunner:
         if isinstance(event, Said | ToolStarted | ToolFinished):
             running.fold(event)
             if isinstance(event, ToolFinished) and running.all_answered():
-                running.held_result = event  # recorded with the message of all results: one row, one wait
+                running.hold_result(event)  # recorded with the message of all results: one row, one wait
                 return
             outbound = self._services.defaults.outbound(running.turn, event)
             await self._record(event, outbound)
@@ -119,7 +119,7 @@ class TurnRunner:
         """Publish the messages that were recorded with the claim."""
         running = self._running
         await self.check_stop()
-        opening, running.unpublished = [Said(message) for message in running.unpublished], ()
+        opening = running.take_opening()
         for said in opening:
             running.observe(said)
             self._services.defaults.outbound(running.turn, said)  # sends nothing, but must see every message
@@ -171,7 +171,7 @@ class TurnRunner:
     async def _report_lost(self) -> tuple[Message, ...]:
         """Tell the model, once, which background processes ended with another process of alipes."""
         records, turn = self._services.store.background_processes, self._running.turn
-        self._running.comes_from_elsewhere = False
+        self._running.mark_lost_reported()
         lost = await records.list_lost(turn.session)
         if not lost:
             return ()
@@ -209,7 +209,7 @@ async def take_steered(boundary: StepBoundary, services: SessionServices) -> Non
     running, publish = boundary.running, services.store.bus.publish
     if boundary.steered.done():  # the turn was stopped meanwhile
         return
-    running.may_have_steered = False
+    running.expect_steered(expected=False)
     try:
         taken = await services.store.sessions.take_steered(running.turn)
     except Fenced:
@@ -237,7 +237,7 @@ def watch_time_limits(running: RunningTurn, services: SessionServices, post: Cal
     if left > 0:
         if left < math.inf:
             loop = asyncio.get_running_loop()
-            running.timer = loop.call_later(left, watch_time_limits, running, services, post)
+            running.set_timer(loop.call_later(left, watch_time_limits, running, services, post))
         return
     silent = f"no activity for {format_duration(idle)}"
     why = silent if silence_left <= 0 else f"it took longer than {format_duration(max_seconds)}"

@@ -71,6 +71,11 @@ class RunningTurn:
         self.may_have_steered = not turn.queue_empty
         """Messages may be queued for steering."""
 
+    def start(self, task: "asyncio.Task[TurnOutcome]", *, comes_from_elsewhere: bool, first_in_session: bool) -> None:
+        """Its session runs it as this task."""
+        self.task = task
+        self.comes_from_elsewhere, self.first_in_session = comes_from_elsewhere, first_in_session
+
     def attach_hooks(self, hooks: HookDispatcher) -> None:
         """It is set up: it uses these plugins to its end, and they stay open for it."""
         hooks.hold()
@@ -79,6 +84,21 @@ class RunningTurn:
     def mark_stopped(self, stop: Stop) -> None:
         """From now on it starts nothing and emits nothing."""
         self.stop, self.stopped_at = stop, time.monotonic()
+
+    def mark_abandoned(self) -> None:
+        """Its session continues without it."""
+        self.abandoned = True
+
+    def mark_lost_reported(self) -> None:
+        """It knows what it lost when it came here from another process."""
+        self.comes_from_elsewhere = False
+
+    def expect_steered(self, *, expected: bool) -> None:
+        """Messages for it may be queued for steering; or they are being taken now."""
+        self.may_have_steered = expected
+
+    def set_timer(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
 
     def envelope(self, event: Event) -> Envelope:
         return Envelope(self._key, self.turn.id, event)
@@ -157,6 +177,14 @@ class RunningTurn:
     def all_answered(self) -> bool:
         """True if every call of the last message has a result."""
         return all(self.tool_results.get(call.id) is not None for call in self.said[-1].calls)
+
+    def take_opening(self) -> list[Said]:
+        """The messages that were not published yet, once."""
+        opening, self.unpublished = [Said(message) for message in self.unpublished], ()
+        return opening
+
+    def hold_result(self, event: ToolFinished) -> None:
+        self.held_result = event
 
     def take_held_result(self) -> tuple[ToolFinished, ...]:
         held, self.held_result = self.held_result, None

@@ -11,7 +11,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import Inbound, Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 from alipes.tools.common import Places
 from alipes.tools.shell.terminal import MAX_TIMEOUT_S
 

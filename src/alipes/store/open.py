@@ -9,14 +9,14 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import ServerFacts
-from alipes.store.sql.store import SqlStore
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.files import DATABASE_FILE
 from alipes.store.sqlite.store import open_archive, open_store
 
 MISSING_DRIVER = "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
 
 
-def open_home_store(settings: Settings, *, serves: bool = False) -> AbstractAsyncContextManager[SqlStore]:
+def open_home_store(settings: Settings, *, serves: bool = False) -> AbstractAsyncContextManager[Store]:
     """The store of the home. Raises `StoreError` if it cannot be used.
 
     `serves`: this process has the roles of the settings in a cluster; else it runs only its own turns."""

@@ -14,9 +14,10 @@ import tomlkit
 from msgspec import Struct
 
 from alipes.agent.model_call import RetryPolicy
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
+from alipes.core.app import App
 from alipes.kernel.errors import MessageRejected, PluginError
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice, Event, Inbound, Op, Stop

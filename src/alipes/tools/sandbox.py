@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
@@ -69,8 +69,15 @@ class SandboxExtras(Struct, frozen=True):
     """Makes the variables that lead to the proxy."""
     files: Sequence[tuple[str, str]] = ()
     """More files to show, as in `SandboxPolicy.files`."""
-    folders: Callable[[str], Sequence[str]] = lambda _workdir: ()
-    """Folders that a project's commands may read, although the alipes home is hidden: those of skills."""
+    folders: list[Callable[[str], Sequence[str]]] = field(default_factory=list)
+    """See `add_folders`."""
+
+    def add_folders(self, list_folders: Callable[[str], Sequence[str]]) -> None:
+        """`list_folders(workdir)`: folders that a project's commands may read, although the alipes home is hidden."""
+        self.folders.append(list_folders)
+
+    def list_folders(self, workdir: str) -> tuple[str, ...]:
+        return tuple(path for find in self.folders for path in find(workdir))
 
 
 class ProjectSandboxes:
@@ -206,7 +213,7 @@ class ProjectSandboxes:
                     yield path, path
             yield from ((path, path) for path in self._ssh_files())
         yield from self._extras.files
-        shown = _existing(self._extras.folders(workdir))
+        shown = _existing(self._extras.list_folders(workdir))
         yield from ((path, path) for path in shown if not is_inside(path, workdir))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
             if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
@@ -325,7 +332,7 @@ def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None, extras: SandboxE
     from alipes.runtime.sandbox.ssh import SshBackend, SshSettings  # noqa: PLC0415
 
     given = SshSettings(config.ssh, config.ssh_workdir, process_environment(), names=config.environment)
-    return SshBackend(given, guard, extras.folders)
+    return SshBackend(given, guard, extras.list_folders)
 
 
 def read_git_settings(path: str) -> list[tuple[str, str]]:

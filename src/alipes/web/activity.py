@@ -6,12 +6,11 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from alipes.agent.builtin_tools import StoredTodos
+from alipes.core.app import App
 from alipes.kernel.errors import ToolError
-from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.jobs import STOP_GRACE_S
-from alipes.store.ports.api import ApiSession
-from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.tools.shell.background import BackgroundProcess, stop_processes
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.inbox import InboxEndpoints, QuestionDocument
 from alipes.web.runs.lookup import find_session
 
@@ -62,7 +61,7 @@ class Activity(Struct, frozen=True):
 
 
 class ActivityEndpoints:
-    def __init__(self, app: ApiServices, inbox: InboxEndpoints) -> None:
+    def __init__(self, app: App, inbox: InboxEndpoints) -> None:
         self._app, self._inbox = app, inbox
         self._store = app.store.api_runs
 
@@ -74,8 +73,7 @@ class ActivityEndpoints:
         running = next((each.id for each in pending if each.started_at is not None), "")
         queued = (each for each in pending if each.started_at is None)
         living = await store.subagents.unfinished(place=row.address.key)
-        processes = self._processes(row)
-        found = processes.processes_of(row.id) if processes is not None else ()
+        found = self._app.background.processes_of(row.id)
         activity = Activity(
             run=running,
             queue=tuple(QueuedRun(each.id, each.text[:MAX_QUEUED_CHARS], each.held) for each in queued),
@@ -103,18 +101,12 @@ class ActivityEndpoints:
     async def stop(self, call: ApiCall) -> Response:
         """Stop a background process of a conversation."""
         row = await find_session(self._store, call.caller, call.path["id"])
-        processes = self._processes(row)
         try:
-            if processes is None:
-                raise ToolError("no background processes run here")
-            process = processes.find(row.id, call.path["name"])
+            process = self._app.background.find(row.id, call.path["name"])
         except ToolError as error:
             raise HttpProblem(404, str(error), code="no_process") from error
         await stop_processes([process], STOP_GRACE_S)
         return json_response(await _describe(process))
-
-    def _processes(self, row: ApiSession) -> BackgroundProcesses | None:
-        return self._app.context(Inbound("", row.address, "", ""), local_files=False).processes
 
 
 async def _describe(process: BackgroundProcess) -> ProcessDocument:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
-from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
+from alipes.web.endpoint import PLATFORM, Caller, HttpProblem
 
 DEFAULT_MODEL = "alipes"
 """Model name that means the default model."""
@@ -16,7 +17,7 @@ RETRY_AFTER_S = 5
 class TurnAdmission:
     """One for all endpoints. `max_runs` and `max_runs_per_key` count running and queued turns; zero: no limit."""
 
-    def __init__(self, app: ApiServices, *, max_runs: int = 0, max_runs_per_key: int = 0) -> None:
+    def __init__(self, app: App, *, max_runs: int = 0, max_runs_per_key: int = 0) -> None:
         self._app, self._max_runs, self._max_per_key = app, max_runs, max_runs_per_key
         self._store, self._cluster = app.store.api_runs, app.store.cluster
         self._admitting: Counter[str] = Counter()

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.turns import Address, Inbound
 from alipes.sessions.commands.context import (
     Action,
     CommandReply,
@@ -19,8 +19,8 @@ from alipes.sessions.commands.context import (
     SendFile,
     ShowConversation,
 )
-from alipes.sessions.commands.registry import COMMANDS, known_commands, parse, run
-from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.sessions.commands.registry import Command, known_commands, parse, run
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.runs.lookup import Name, RunLookup, find_session
 
 ActionType: TypeAlias = Literal["quit", "copy", "show", "file", "put", "setup", "follow"]
@@ -59,6 +59,16 @@ class CommandDocument(Struct, frozen=True, omit_defaults=True):
     help: str
     aliases: tuple[str, ...] = ()
     source: Literal["built-in", "plugin", "template"] = "built-in"
+    group: str = ""
+    """The head under which `/help` lists it."""
+    stops_turn: bool = False
+    """It ends the running turn."""
+    run_once: bool = False
+    """It must not run again if its message is delivered twice."""
+    changes_transcript: bool = False
+    """Messages that are shown may change or go: show the conversation from the start."""
+    in_chats: bool = True
+    """Chats list it."""
 
 
 class CommandList(Struct, frozen=True):
@@ -88,7 +98,7 @@ class ModelChoices(Struct, frozen=True):
 
 
 class CommandEndpoints:
-    def __init__(self, app: ApiServices, lookup: RunLookup) -> None:
+    def __init__(self, app: App, lookup: RunLookup) -> None:
         self._app, self._lookup = app, lookup
         self._store = app.store.api_runs
 
@@ -110,31 +120,34 @@ class CommandEndpoints:
     @ApiEndpoint("GET", "/v1/commands", "read", query=SessionName, answer=CommandList)
     async def list(self, call: ApiCall) -> Response:
         """List the slash commands: built-in ones, those of plugins, and templates."""
-        builtin = {each.name for each in COMMANDS}
-        commands = tuple(
-            CommandDocument(
-                each.name,
-                each.hint,
-                each.help,
-                each.aliases,
-                "template" if each.template is not None else "built-in" if each.name in builtin else "plugin",
-            )
-            for each in known_commands(self._app.contributions)
-        )
-        return json_response(CommandList(commands))
+        return json_response(CommandList(tuple(map(_to_command, known_commands(self._app.contributions)))))
 
     @ApiEndpoint("GET", "/v1/model-choices", "read", query=SessionName, answer=ModelChoices, errors=(404,))
     async def models(self, call: ApiCall) -> Response:
         """List the models that a conversation can use, with their prices."""
         query: SessionName = call.query
         row = await find_session(self._store, call.caller, query.session) if query.session else None
-        context = self._app.context(Inbound("", Address(PLATFORM, ""), call.caller.name, ""), local_files=False)
-        default = (await context.choice()).model
+        default = (await self._app.models.default()).model
         chosen = (row.model if row is not None else "") or default
         names = dict.fromkeys((chosen, default, *self._app.models.names()))
         shown = (name for name in names if not self._app.models.is_for_tests(name))
         models = tuple(_to_model(name, self._app.models.facts(name)) for name in shown)
         return json_response(ModelChoices(chosen, default, models))
+
+
+def _to_command(command: Command) -> CommandDocument:
+    return CommandDocument(
+        command.name,
+        command.hint,
+        command.help,
+        command.aliases,
+        "template" if command.template is not None else "plugin" if command.plugin else "built-in",
+        command.group or "",
+        command.stops_turn,
+        command.run_once,
+        command.changes_transcript,
+        command.in_chats,
+    )
 
 
 def _to_model(name: str, facts: ModelFacts) -> ModelDocument:

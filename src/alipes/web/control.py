@@ -6,19 +6,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.settings import Settings
-from alipes.features.learning.learning import Learning
-from alipes.features.memory.service import MemoryService
-from alipes.features.schedules.schedules import Schedules
-from alipes.features.skills.skills import Skills
 from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
-from alipes.plugins.loader import Plugins
-from alipes.providers.registry import ModelChoice
-from alipes.runtime.redaction import SecretRegistry
-from alipes.web.endpoint import ApiServices, HttpProblem
+from alipes.web.endpoint import HttpProblem
 
 if TYPE_CHECKING:
-    from alipes.features.mcp.client.servers import McpServers
+    pass
 
 CheckStatus: TypeAlias = Literal["ok", "warn", "error"]
 
@@ -97,26 +89,6 @@ class ServerControl(Protocol):
 
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
         """The checks of `alipes doctor`; `live`: also ask the model. Raises `ConfigError`."""
-        ...
-
-
-class AdminServices(ApiServices, Protocol):
-    """The parts of the app that the administration endpoints use."""
-
-    settings: Settings
-    secrets: SecretRegistry
-    plugins: Plugins
-    memory: MemoryService
-    learning: Learning
-    skills: Skills
-    workdir: str
-    mcp: "McpServers | None"
-
-    @property
-    def schedules(self) -> Schedules: ...
-
-    async def choice(self) -> ModelChoice:
-        """The default model."""
         ...
 
 

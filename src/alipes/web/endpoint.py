@@ -4,14 +4,13 @@ import http
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from alipes.agent.search.conversations import ConversationSearch
 from alipes.kernel.errors import (
     AlipesError,
     MessageRejected,
@@ -22,15 +21,8 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.formatting import strip_object_addresses
-from alipes.kernel.turns import Inbound
-from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Contributions
-from alipes.providers.registry import Models
 from alipes.runtime.json_text import to_json_bytes
-from alipes.sessions.commands.context import CommandContext
-from alipes.sessions.sessions import Sessions
-from alipes.store.ports.api import API_PLATFORM
-from alipes.store.ports.store import Store
+from alipes.store.sql.api_runs import API_PLATFORM
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -148,19 +140,6 @@ class ServerState:
     def __init__(self, profile: str = "") -> None:
         self.profile = profile
         """The name of the profile that is served; empty if it does not matter."""
-
-
-class ApiServices(Protocol):
-    """The parts of the app that the API uses."""
-
-    sessions: Sessions
-    store: Store
-    hooks: Hooks
-    models: Models
-    contributions: Contributions
-    search: ConversationSearch
-
-    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
 
 JSON_PROBLEM = "application/problem+json"

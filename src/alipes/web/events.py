@@ -10,9 +10,10 @@ from functools import partial
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.kernel.turns import HomeChanged
 from alipes.runtime.json_text import to_json_bytes
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller
+from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller
 from alipes.web.runs.events import LiveRuns
 from alipes.web.runs.lookup import may_see
 from alipes.web.sse import EventStream, SendFrames, frame
@@ -35,7 +36,7 @@ class KeptEvent(Struct, frozen=True):
 class HomeEvents:
     """The last changes of the home, encoded once for all clients. It watches from the first client on."""
 
-    def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
+    def __init__(self, app: App, runs: LiveRuns) -> None:
         """`runs` is the parent of the task that watches."""
         self._app, self._runs = app, runs
         self._epoch = os.urandom(4).hex()
@@ -111,7 +112,7 @@ class HomeEvents:
 class _VisibleSessions:
     """Which conversations a caller may see. Once known, it stays so: they do not change hands."""
 
-    def __init__(self, app: ApiServices, caller: Caller) -> None:
+    def __init__(self, app: App, caller: Caller) -> None:
         self._store, self._caller = app.store.api_runs, caller
         self._known: dict[str, bool] = {}
 
@@ -130,7 +131,7 @@ class _VisibleSessions:
 
 
 class EventEndpoints:
-    def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
+    def __init__(self, app: App, runs: LiveRuns) -> None:
         self._events = HomeEvents(app, runs)
 
     @ApiEndpoint("GET", "/v1/events", "read", headers=_HEADERS, streams=True)

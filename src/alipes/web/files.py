@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import FileResponse, Response
 
 from alipes.config.paths import make_private
+from alipes.core.app import App
 from alipes.kernel.attachments import format_received_file
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Image, ToolResult, image_type
@@ -22,7 +23,7 @@ from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.turns import Inbound
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.web.auth import RequestLimits, read_body
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
+from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
 
 UPLOADS = "uploads"
@@ -137,7 +138,7 @@ def _read_upload(path: Path) -> tuple[ReceivedFile, Image | None]:
 
 
 class FileEndpoints:
-    def __init__(self, app: ApiServices, files: ApiFiles) -> None:
+    def __init__(self, app: App, files: ApiFiles) -> None:
         self._files = files
         self._sessions = app.store.api_runs
         self._transcripts = app.store.transcripts

@@ -7,11 +7,13 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from alipes.agent.approval.patterns import find_problem
+from alipes.core.app import App
 from alipes.kernel.approvals import describe_call
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice
-from alipes.store.ports.approvals import Approval, OpenQuestion, StoredQuestion
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
+from alipes.store.sql.approvals import Approval
+from alipes.store.sql.questions import OpenQuestion, StoredQuestion
+from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import describe_origin, may_see
 
 _DECISIONS: dict[ApprovalChoice, str] = {
@@ -79,7 +81,7 @@ class AnswerTaken(Struct, frozen=True):
 
 
 class InboxEndpoints:
-    def __init__(self, app: ApiServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._sessions = app.store.api_runs
 

@@ -5,6 +5,7 @@ from typing import Annotated, Protocol, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.core.app import App
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import (
@@ -21,8 +22,8 @@ from alipes.kernel.messages import (
 )
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Inbound, Usage
-from alipes.store.ports.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
-from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.store.sql.transcript import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
+from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.files import FileReference, refer_to_files
 from alipes.web.runs.lookup import Status, find_session
 
@@ -130,7 +131,7 @@ class MessagePage(Struct, frozen=True):
 
 
 class MessageEndpoints:
-    def __init__(self, app: ApiServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._sessions = app.store.api_runs
         self._transcripts = app.store.transcripts

@@ -10,7 +10,7 @@ from msgspec import Struct
 from alipes.kernel.turns import Envelope, HomeChanged
 from alipes.runtime.subscription import HomeSubscription
 from alipes.store.ports.cluster import EventBus
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 from alipes.web.endpoint import HttpProblem
 
 MAX_BUCKETS = 1024

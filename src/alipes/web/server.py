@@ -18,13 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from alipes.config.settings import SpendConfig
-from alipes.features.checkpoints.endpoints import CheckpointEndpoints
-from alipes.features.openai import endpoints as openai
-from alipes.features.usage.endpoints import UsageEndpoints
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
-from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
 from alipes.web.activity import ActivityEndpoints
 from alipes.web.admission import TurnAdmission
@@ -35,7 +31,6 @@ from alipes.web.endpoint import (
     SCOPES,
     ApiCall,
     ApiEndpoint,
-    ApiServices,
     HttpProblem,
     Scope,
     endpoints_of,
@@ -340,7 +335,7 @@ class KeyInfo(Struct, frozen=True, omit_defaults=True):
 
 
 class KeyEndpoint:
-    def __init__(self, app: ApiServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     @ApiEndpoint("GET", "/v1/key", "read", answer=KeyInfo)
@@ -351,7 +346,7 @@ class KeyEndpoint:
 
 
 def conversation_endpoints(
-    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles, spend: SpendConfig
+    app: App, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles
 ) -> Iterator[ApiEndpoint]:
     """Endpoints for conversations and runs, and what the page shows beside them."""
     inbox = InboxEndpoints(app)
@@ -363,25 +358,12 @@ def conversation_endpoints(
     yield from endpoints_of(EventEndpoints(app, live_runs))
     yield from endpoints_of(FileEndpoints(app, files))
     yield from endpoints_of(CommandEndpoints(app, RunLookup(app, live_runs)))
-    yield from endpoints_of(UsageEndpoints(app, spend))
 
 
-def endpoints(
-    app: ApiServices,
-    live_runs: LiveRuns,
-    admission: TurnAdmission,
-    fetcher: PublicFetcher,
-    files: ApiFiles,
-    spend: SpendConfig,
-) -> tuple[ApiEndpoint, ...]:
-    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
-
-    `fetcher`: fetches images that clients name by URL. `spend`: the limits that usage is shown with.
-    """
+def endpoints(app: App, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> tuple[ApiEndpoint, ...]:
+    """All API endpoints of the core. `live_runs` must be running; tools of all callers work in its `workdir`."""
     return (
         *endpoints_of(KeyEndpoint(app)),
-        *conversation_endpoints(app, live_runs, admission, files, spend),
-        *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),
+        *conversation_endpoints(app, live_runs, admission, files),
         *endpoints_of(TemplateEndpoints(app)),
-        *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),
     )

@@ -6,24 +6,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.core.app import App
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode
 from alipes.store import export
 from alipes.store.html_export import to_html
-from alipes.store.ports.api import ApiSession, SessionQuery, SessionStatus
 from alipes.store.ports.search import MAX_MESSAGES, SearchContext, SearchHit
+from alipes.store.sql.api_runs import ApiSession, SessionQuery, SessionStatus
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import (
-    NO_STORE,
-    PLATFORM,
-    ApiCall,
-    ApiEndpoint,
-    ApiServices,
-    Caller,
-    HttpProblem,
-    json_response,
-    no_content,
-)
+from alipes.web.endpoint import NO_STORE, PLATFORM, ApiCall, ApiEndpoint, Caller, HttpProblem, json_response, no_content
 from alipes.web.runs.lookup import Name, describe_origin, find_session, visible_scope
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
@@ -191,7 +182,7 @@ def session_document(row: ApiSession) -> SessionDocument:
 
 
 class SessionEndpoints:
-    def __init__(self, app: ApiServices, admission: TurnAdmission) -> None:
+    def __init__(self, app: App, admission: TurnAdmission) -> None:
         self._app, self._admission = app, admission
         self._store = app.store.api_runs
         self._transcripts = app.store.transcripts

@@ -3,10 +3,11 @@
 from msgspec import Struct, structs
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.registry import expand_message
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 
 class Template(Struct, frozen=True):
@@ -24,7 +25,7 @@ class TemplateList(Struct, frozen=True):
 
 
 class TemplateEndpoints:
-    def __init__(self, app: ApiServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     @ApiEndpoint("GET", "/v1/templates", "read", answer=TemplateList)
@@ -35,7 +36,7 @@ class TemplateEndpoints:
         return json_response(TemplateList(tuple(templates)))
 
 
-async def expand_input(app: ApiServices, inbound: Inbound) -> Inbound:
+async def expand_input(app: App, inbound: Inbound) -> Inbound:
     """The message that a template makes of its input. Raises `HttpProblem` for any other command."""
     try:
         filled = await expand_message(app.context(inbound, local_files=False))

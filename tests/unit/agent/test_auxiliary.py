@@ -9,18 +9,18 @@ from msgspec import structs
 
 from alipes.agent.auxiliary import BackgroundTasks, ConversationTitles, parse_title
 from alipes.agent.model_call import RetryPolicy
-from alipes.cli.commands import sessions
 from alipes.config.loader import load_settings, parse_amount
 from alipes.config.settings import Amount, AuxiliaryConfig, CompactionConfig, SpendConfig
 from alipes.config.urls import InvalidValue
 from alipes.config.value_types import AMOUNT
-from alipes.features.usage.commands import lines, plot, report
+from alipes.features.usage import cli
+from alipes.features.usage.report import lines, plot, report
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Address, Inbound, Usage
-from alipes.kernel.usage import UsageRecord
 from alipes.store.ports.archive import UsageSum
+from alipes.store.sql.usage import UsageRecord
 from alipes.store.sqlite.store import open_store
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 
@@ -236,7 +236,7 @@ async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, c
     for words in ("p/eye", "vision_analyze", "not for a tool", "compaction", "“draw a cat”", "price unknown", "#"):
         assert words in text
     assert "$0.2500 and 1 call of unknown price" in text
-    code = await asyncio.to_thread(sessions.run_usage, ["--days", "3", "--json"])
+    code = await asyncio.to_thread(cli.run, ["--days", "3", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert code == 0 and document["total"]["unpriced"] == 1 and len(document["by_day"]) == 3
 

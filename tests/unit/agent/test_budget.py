@@ -13,8 +13,7 @@ from alipes.config.settings import Settings, SpendConfig
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, Inbound, ModelReply, Notice, Said, Turn, Usage
-from alipes.kernel.usage import UsageRecord
-from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sql.usage import UsageLedger, UsageRecord
 from alipes.store.sqlite.store import open_store
 from tests.unit.agent_harness import Hand
 from tests.world.environment import LIMIT_S
@@ -156,7 +155,7 @@ async def test_answers_that_nobody_got_are_on_the_bill(tmp_path):
 async def a_bill(home, spend, consent=None):
     """The limits of a person's turn; `lived` makes it and its children rows."""
     async with open_store(home) as store:
-        yield store, SpendingLimits(SqlUsageLedger(store.database), spend, consent)
+        yield store, SpendingLimits(UsageLedger(store.database), spend, consent)
 
 
 async def lived(store, text, chat, parent=""):

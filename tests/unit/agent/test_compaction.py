@@ -24,7 +24,8 @@ from alipes.sessions.commands import conversation
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandContext
 from tests.unit.agent_harness import Hand
-from tests.unit.sessions.test_commands import Shop, choice
+from tests.unit.sessions.test_commands import Shop
+from tests.world.commands import core_commands, make_services
 from tests.world.environment import LIMIT_S
 from tests.world.session_harness import inbound, open_sessions
 from tests.world.window_model import SUMMARY, WindowModel, WindowModels, open_compaction, settings_with
@@ -48,16 +49,9 @@ class Home:
         return await self.house.ask(inbound(f"{self.name} {self.count}", text))
 
     async def type(self, text, **more):
-        context = CommandContext(
-            inbound(f"t{self.count}", text),
-            self.house.sessions,
-            self.house.store,
-            Shop(),
-            choice,
-            compactor=self.side.compaction,
-            **more,
-        )
-        return await commands.run(context, commands.parse(text))
+        services = make_services(self.house, Shop(), compactor=self.side.compaction)
+        context = CommandContext(inbound(f"t{self.count}", text), services, **more)
+        return await commands.run(context, commands.parse(text, core_commands()))
 
     async def turn(self):
         return await self.side.compaction.store.latest(await self.session())

@@ -9,7 +9,7 @@ import pytest
 
 from alipes.cli.main import main
 from alipes.runtime.process_lock import hold_process_lock
-from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sql.browsers import BrowserStore
 from alipes.store.sqlite.store import open_store
 
 
@@ -45,7 +45,7 @@ def served(home):
 def in_store(home, act):
     async def run():
         async with open_store(home) as store:
-            return await act(SqlBrowsers(store.database))
+            return await act(BrowserStore(store.database))
 
     return asyncio.run(run())
 

@@ -9,11 +9,12 @@ import pytest
 
 from alipes.app import open_app
 from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse_plugins, run
-from alipes.cli.plugins.describe import format_rows
 from alipes.cli.plugins.list import PluginEntry, check_plugins_state, format_added, list_plugins
-from alipes.cli.plugins.standalone import make_registry
 from alipes.config.loader import load_settings
 from alipes.console import help_text
+from alipes.console.common import format_rows
+from alipes.core.standalone import make_registry
+from alipes.features.all import FEATURES
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import PluginStatus, save_status
 from tests.world.plugin_sources import NATIVE, hermes, native
@@ -345,7 +346,7 @@ def test_the_doctor_does_not_record_states(home, plugins):
 
 async def test_the_reserved_names_are_those_of_a_conversation(home):
     async with open_app(load_settings(home, {})) as app:
-        assert set(make_registry().tools()) == set(app.contributions.tools())
+        assert set(make_registry(FEATURES).tools()) == set(app.contributions.tools())
 
 
 # --- beginning one

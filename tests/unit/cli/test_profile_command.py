@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from alipes.cli.commands import profile
-from alipes.cli.main import COMMANDS
+from alipes.cli.main import command_names
 from alipes.config.loader import load_settings
 from alipes.console import options
 from alipes.kernel.errors import ConfigError
@@ -38,26 +38,26 @@ def home_of(root: Path, name: str) -> Path:
     ],
 )
 def test_the_option_chooses_the_profile_of_every_command(root, words, left):
-    assert options.take_profile(words.split(), COMMANDS) == left.split()
+    assert options.take_profile(words.split(), command_names()) == left.split()
     assert os.environ["ALIPES_PROFILE"] == "work"
 
 
 @pytest.mark.parametrize("words", ["ask -- -P work", "config set model -P", "a-plugin -P x", "mcp add x -- npx -P y"])
 def test_words_of_others_are_not_taken_for_the_option(root, words):
-    assert options.take_profile(words.split(), COMMANDS) == words.split()
+    assert options.take_profile(words.split(), command_names()) == words.split()
     assert os.environ["ALIPES_PROFILE"] == ""
 
 
 def test_only_serve_takes_several_profiles(root):
-    assert options.take_profile(["serve", "-P", "a", "-P", "b"], COMMANDS) == ["serve", "-P", "a", "-P", "b"]
+    assert options.take_profile(["serve", "-P", "a", "-P", "b"], command_names()) == ["serve", "-P", "a", "-P", "b"]
     with pytest.raises(ConfigError, match="Only `alipes serve`"):
-        options.take_profile(["ask", "-P", "a", "-P", "b", "hi"], COMMANDS)
+        options.take_profile(["ask", "-P", "a", "-P", "b", "hi"], command_names())
 
 
 @pytest.mark.parametrize("words", ["-P", "ask -P", "--profile= ask", "-P -m x"])
 def test_the_option_needs_a_name(root, words):
     with pytest.raises(ConfigError, match="needs the name"):
-        options.take_profile(words.split(), COMMANDS)
+        options.take_profile(words.split(), command_names())
 
 
 def test_a_new_profile_is_a_private_home_with_its_own_port(root, capsys):

@@ -1,4 +1,4 @@
-"""Signals during `alipes ask`."""
+"""Signals during `alipes ask` and `alipes serve`."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from alipes.cli.ask import InterruptSignals
+from alipes.cli.serve.signals import ExitSignals
 from alipes.kernel.turns import Stop
 
 
@@ -74,3 +75,38 @@ async def test_signal_handlers_are_restored():
     with InterruptSignals():
         pass
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+async def test_the_first_signal_requests_an_exit_and_the_second_hurries():
+    with ExitSignals() as orders:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await orders.requested.wait()
+        assert orders.action == "restart" and not orders.hurry.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await orders.hurry.wait()
+        assert orders.action == "leave"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_a_restart_does_not_override_an_exit():
+    orders = ExitSignals()
+    orders.request("leave")
+    orders.request("restart")
+    assert orders.action == "leave"
+
+
+async def test_after_a_withdrawn_request_the_next_one_counts_as_the_first():
+    with ExitSignals() as orders:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await orders.requested.wait()
+            assert not orders.hurry.is_set()
+            orders.withdraw_request()
+        assert not orders.requested.is_set()
+
+
+async def test_a_closed_terminal_means_exit():
+    with ExitSignals(at_terminal=True) as orders:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await orders.requested.wait()
+        assert orders.action == "leave"

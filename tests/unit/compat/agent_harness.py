@@ -10,10 +10,11 @@ from typing import Any
 
 import tomlkit
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.modules.current_app import bridge
 from alipes.config.loader import load_settings
+from alipes.core.app import App
 from alipes.kernel.turns import Address, Event, Inbound, Said, TurnEnded
 from alipes.plugins.owner import PluginOwner
 from alipes.sessions.commands.context import CommandReply

@@ -21,8 +21,8 @@ from alipes.plugins.dispatch import HookDispatcher, Hooks
 from alipes.plugins.instance import open_scope
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import PluginOwner
-from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
+from tests.world.commands import core_commands
 
 HISTORY = (user("before"), assistant(Text("yes")))
 TURN_HERE = Turn(
@@ -82,7 +82,7 @@ class PluginHarness:
         providers = {"acme": Endpoint("acme", "openai-chat", "https://acme.test/v1")}
         self.settings = Settings(home=home, providers=providers)
         self.hooks, self.host = Hooks(), RecordingHost()
-        self.contributions = Contributions(lambda: ("stop", "new"))
+        self.contributions = core_commands()
         self.door: HermesLoader = open_loader(self.host, self.settings)
         self.owner = PluginOwner("")
         self.context: Context | None = None

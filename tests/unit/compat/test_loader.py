@@ -10,7 +10,7 @@ from alipes.config.settings import PluginsConfig
 from alipes.kernel.errors import PluginError
 from alipes.plugins import specs
 from alipes.plugins.discovery import DiscoveredPlugin
-from alipes.plugins.loader import open_plugins
+from alipes.plugins.loader import Plugins
 from tests.unit.compat.plugin_harness import TURN_HERE, Act
 
 TOOL = """
@@ -147,9 +147,8 @@ async def test_the_loader_opens_reloads_and_lists_it(harness):
     (folder / "__init__.py").write_text(textwrap.dedent(code % "one"))
     settings = structs.replace(harness.settings, plugins=PluginsConfig(enabled=("greeter",)))
     doors = {"hermes": lambda: harness.door}
-    async with open_plugins(
-        settings, hooks=harness.hooks, contributions=harness.contributions, host=harness.host, loaders=doors
-    ) as plugins:
+    plugins = Plugins(settings, harness.hooks, harness.contributions, host=harness.host, loaders=doors)
+    async with plugins.open():
         (facts,) = plugins.statuses()
         assert (facts.name, facts.state, facts.version, facts.why) == ("greeter", "on", "2.0", "")
         assert (facts.tools, facts.hooks) == (("greet",), ("on_session_start",))

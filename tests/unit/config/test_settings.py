@@ -12,10 +12,11 @@ from msgspec import structs
 from alipes.config.known_providers import KEYED, KNOWN, LOCAL
 from alipes.config.loader import load_settings
 from alipes.config.paths import Paths, find_home, make_private
-from alipes.config.platforms import DiscordConfig, TelegramConfig
 from alipes.config.settings import EmbeddedConfig, GatewayConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
+from alipes.platforms.discord.settings import DiscordConfig
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.providers.registry import catalog
 
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.approval.approval import assess_call
-from alipes.app import make_outbound_policy
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES_MARK
 from alipes.config.settings import SandboxConfig, Settings
@@ -19,6 +18,7 @@ from alipes.features.skills.catalog import SkillCatalog
 from alipes.features.skills.settings import SkillsConfig
 from alipes.features.skills.skill import SKILL_FILE
 from alipes.features.skills.versions import SkillChange, SkillFile, SkillStore
+from alipes.gateway.outbound.policy import make_outbound_policy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.runtime.sandbox.backend import CommandScope

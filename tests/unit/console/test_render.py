@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from alipes.console import render
 from alipes.console.render import TurnPrinter
-from alipes.kernel.formatting import format_ago
+from alipes.kernel.formatting import format_ago, format_size
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import (
     Notice,
@@ -190,7 +190,8 @@ def test_a_grapheme_is_measured_and_cut_as_one():
 def test_ascii_lines_do_not_import_wcwidth():
     code = (
         "import sys\n"
-        "from alipes.cli import ask, render\n"
+        "from alipes.cli import ask\n"
+        "from alipes.console import render\n"
         "assert render.to_one_line('long words', 6) == 'long…' and 'wcwidth' not in sys.modules\n"
         "assert render.text_width('日本') == 4 and 'wcwidth' in sys.modules\n"
     )
@@ -218,7 +219,7 @@ def test_a_time_long_ago_is_a_date():
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 KB"), (20_000_000, "20 MB"), (3_200_000_000, "3.2 GB")],
 )
 def test_sizes_have_a_fitting_unit(count, words):
-    assert render.format_size(count) == words
+    assert format_size(count) == words
 
 
 @pytest.mark.parametrize(

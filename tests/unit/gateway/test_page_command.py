@@ -5,7 +5,7 @@ import re
 import pytest
 
 from alipes.gateway.policy import PlatformPolicy
-from alipes.store.sql.browsers import SqlBrowsers
+from alipes.store.sql.browsers import BrowserStore
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
 
@@ -19,7 +19,7 @@ async def test_an_owner_gets_a_link_in_the_private_chat(tmp_path, text, scope):
         await g.take(text)
         await g.messenger.until(lambda: g.messenger.said())
         code = re.search(rf"{ADDRESS}/#login=([\w-]+)$", g.messenger.said()[0].replace("\\", ""))[1]
-        login = await SqlBrowsers(g.store.database).log_in(code, "phone")
+        login = await BrowserStore(g.store.database).log_in(code, "phone")
         assert login.browser.scope == scope
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.gateway.outbound.delivery import address_message
+from alipes.gateway.outbound.target import address_message
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import Address
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from alipes.cli.plugins.standalone import TOOLS
+from alipes.core.standalone import make_registry
+from alipes.features.all import FEATURES
 from alipes.kernel.messages import Image, ToolCall, ToolResult
 from alipes.kernel.tool_labels import (
     count_lines,
@@ -129,7 +130,7 @@ def test_a_call_without_success_says_so(outcome, word):
     assert describe_outcome(ToolCall("c", "terminal", {}), ToolResult("c", "x", outcome)) == word
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", make_registry(FEATURES).tools())
 def test_every_built_in_tool_has_a_name_for_people(name):
     call = ToolCall("c", name, {})
     assert is_builtin(call) and describe_tool(call).verb != name and not describe_activity(call).endswith(name)

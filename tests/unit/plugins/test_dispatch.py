@@ -362,6 +362,21 @@ async def test_the_first_to_decide_settles_it():
     assert await may(hooks) == Verdict("deny", "second")
 
 
+async def test_a_hook_that_is_first_is_asked_before_those_that_were_added_earlier():
+    @named("before_tool")
+    async def usual(call):
+        return Verdict("deny")
+
+    @named("before_tool")
+    async def own_question(call):
+        return Verdict("ask", "it uploads a file")
+
+    hooks = Hooks()
+    hooks.add(PluginOwner("p"), usual)
+    hooks.add(PluginOwner("q"), own_question, options=HookOptions(first=True))
+    assert await may(hooks) == Verdict("ask", "it uploads a file")
+
+
 async def test_a_gate_that_breaks_denies_and_is_silenced_after_three_strikes():
     called, neighbours, reports = [], [], Reports()
 

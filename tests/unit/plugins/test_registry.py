@@ -15,6 +15,7 @@ from alipes.plugins.registry import (
     ToolContribution,
 )
 from alipes.plugins.tool_decorator import make_tool
+from tests.world.commands import NamedCommand
 
 
 def a_tool(name, answer="done"):
@@ -69,7 +70,7 @@ def test_a_tool_that_no_model_could_call_is_refused(name):
 
 
 def test_built_in_commands_are_its_own():
-    offers = Contributions(lambda: ("stop",))
+    offers = Contributions(lambda: (NamedCommand("stop"),))
     with pytest.raises(PluginError, match="plugin one: /stop: this command name is built in"):
         offers.add(CommandContribution(PluginOwner("one"), "stop", nothing))
 

@@ -6,7 +6,7 @@ from msgspec import structs
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address
 from alipes.sessions.commands.approvals import approvals
-from alipes.store.ports.approvals import Approval
+from alipes.store.sql.approvals import Approval
 from tests.unit.sessions.test_commands import KEY, at_desk
 
 OTHER = Address("telegram", "4711").key

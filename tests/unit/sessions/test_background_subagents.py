@@ -3,12 +3,12 @@
 import asyncio
 
 from alipes.config.settings import DelegationConfig
-from alipes.features.subagents.delegation import background_task
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Envelope, Notice, Said, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
+from alipes.sessions.subagents.registry import background_task
 from alipes.store.sqlite.store import open_store
 from tests.unit.features.subagents.test_tool import KEY, NAP, no_trace, parent_and, results
 from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents

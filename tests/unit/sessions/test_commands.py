@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -19,6 +20,7 @@ from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandContext, CopyText, PutText, Quit, SendFile, ShowConversation
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.sessions.test_steer import Gate, call
+from tests.world.commands import NoProcesses, core_commands, make_services
 from tests.world.environment import LIMIT_S
 from tests.world.session_harness import inbound, open_sessions
 
@@ -42,9 +44,8 @@ class Shop:
     async def list_names(self):
         return self.names()
 
-
-async def choice():
-    return ModelChoice("p/small", "from config.toml")
+    async def default(self):
+        return ModelChoice("p/small", "from config.toml")
 
 
 class Desk:
@@ -52,13 +53,14 @@ class Desk:
 
     def __init__(self, house, **more):
         self.house, self.count, self.name = house, 0, os.urandom(4).hex()
-        self.context = CommandContext(inbound("", ""), house.sessions, house.store, Shop(), choice, **more)
+        given = {name: more.pop(name) for name in CommandContext.__struct_fields__ if name in more}
+        self.context = CommandContext(inbound("", ""), make_services(house, Shop(), **more), **given)
 
     async def type(self, text):
         """Run a command as a front end does; its reply."""
         self.count += 1
         message = inbound(f"{self.name} typed {self.count}", text, workdir=self.context.inbound.workdir)
-        parsed = commands.parse(text)
+        parsed = commands.parse(text, self.context.contributions)
         assert parsed is not None
         return await commands.run(structs.replace(self.context, inbound=message), parsed)
 
@@ -77,8 +79,8 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_desk(home, *script, **more):
-    async with open_sessions(home, ScriptedProvider(script)) as house:
+async def at_desk(home, *script, effort="", **more):
+    async with open_sessions(home, ScriptedProvider(script), effort=effort) as house:
         yield Desk(house, **more)
 
 
@@ -104,7 +106,7 @@ async def at_work(home, *script, **more):
     ],
 )
 def test_a_text_whose_first_word_is_a_command_is_one(text, name, args):
-    parsed = commands.parse(text)
+    parsed = commands.parse(text, core_commands())
     assert (parsed.command.name, parsed.args) == (name, args)
 
 
@@ -112,7 +114,7 @@ def test_a_text_whose_first_word_is_a_command_is_one(text, name, args):
     "text", ["", "/", "//stop", "stop", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/tmp is full", "/1"]
 )
 def test_everything_else_is_said(text):
-    assert commands.parse(text) is None
+    assert commands.parse(text, core_commands()) is None
 
 
 @pytest.mark.parametrize(
@@ -124,24 +126,24 @@ def test_everything_else_is_said(text):
     ],
 )
 async def test_an_unknown_command_is_answered_with_near_matches(tmp_path, text, reply):
-    assert isinstance(commands.parse(text), commands.UnknownCommand)
+    assert isinstance(commands.parse(text, core_commands()), commands.UnknownCommand)
     async with at_desk(tmp_path) as desk:
         assert ((answer := await desk.type(text)).text, answer.failed) == (reply, True)
 
 
 def test_aliases_run_their_command():
-    names = {"exit": "quit", "q": "quit", "clear": "new", "compact": "compress", "cost": "usage"}
-    assert {alias: commands.parse(f"/{alias}").command.name for alias in names} == names
+    names = {"exit": "quit", "q": "quit", "clear": "new", "compact": "compress"}
+    assert {alias: commands.parse(f"/{alias}", core_commands()).command.name for alias in names} == names
 
 
 def test_the_table_holds_what_was_promised():
     promised = (
-        "help new stop status model effort usage compress retry continue undo redo rewind branch sessions resume title "
+        "help new stop status model effort compress retry continue undo redo rewind branch sessions resume title "
         "search queue steer busy agents jobs background moa copy export init diff setup plugins approvals permissions "
         "mode keys quit"
     )
     assert set(promised.split()) <= {command.name for command in commands.COMMANDS}
-    listed = [name for names in commands.GROUPS.values() for name in names]
+    listed = [command.name for command in commands.COMMANDS if command.group in commands.GROUPS]
     assert len(listed) == len(set(listed)) and set(promised.split()) <= set(listed)
     assert all(command.help and command.help[0].islower() for command in commands.COMMANDS)
 
@@ -253,9 +255,16 @@ async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_
         assert (await desk.type("/busy")).text.startswith("queue: ")
 
 
+class Making(NoProcesses):
+    """One process."""
+
+    def running(self, _session):
+        return (SimpleNamespace(title="p1 (make)"),)
+
+
 async def test_status_tells_how_things_stand(tmp_path):
     reply = ModelReply(assistant(Text("hi")), Usage(input=200, output=50, cost=0.0123))
-    async with at_desk(tmp_path, reply, background=lambda session: "p1 (make)") as desk:
+    async with at_desk(tmp_path, reply, processes=Making()) as desk:
         fresh = dict(line.split(None, 1) for line in (await desk.type("/status")).text.splitlines())
         assert (fresh["model"], fresh["conversation"]) == ("p/small", "new")
         await desk.say("hello there")
@@ -311,23 +320,6 @@ async def test_a_model_chosen_while_a_turn_runs_answers_the_next_message(tmp_pat
         await desk.say("second")
         models = [spent.name for spent in await desk.house.store.archive.usage_by("model")]
         assert models == ["p/big", "test/m"]
-
-
-async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path):
-    priced = ModelReply(assistant(Text("hi")), Usage(input=1000, output=50, cached=900, cost=0.5))
-    free = ModelReply(assistant(Text("hi")), Usage(input=10, output=5, reasoning=2))
-    async with at_desk(tmp_path, priced, free, free) as desk:
-        assert "this conversation" not in (await desk.type("/usage")).text
-        await desk.say("one")
-        text = (await desk.type("/usage")).text
-        expected = "1 call · 1,000 tokens in (900 cached) · 50 out · $0.5000"
-        assert f"this conversation  {expected}" in text and f"today              {expected}" in text
-        await desk.say("two")
-        await desk.type("/model p/big")
-        await desk.say("three")
-        text = (await desk.type("/usage")).text
-        assert "3 calls" in text and "$0.5000 and 2 calls of unknown price" in text
-        assert "  p/big            1 call · 10 tokens in · 5 out (2 thinking) · price unknown" in text
 
 
 async def test_undo_takes_back_turns(tmp_path):
@@ -391,7 +383,7 @@ async def test_continue_resumes_a_stopped_turn_only(tmp_path):
 
 
 async def test_effort_is_kept_with_the_conversation(tmp_path):
-    async with at_desk(tmp_path, default_effort="low") as desk:
+    async with at_desk(tmp_path, effort="low") as desk:
         assert (await desk.type("/effort")).text.startswith("Effort: low.")
         assert (await desk.type("/effort high")).text.startswith("high: ")
         assert (await desk.house.store.sessions.active(KEY)).effort == "high"

@@ -27,7 +27,8 @@ class Desk:
         return self.app.context(Inbound(f"m{self.count}", HERE, "me", text), local_files=local_files)
 
     async def type(self, text, *, local_files=True):
-        return await commands.run(self.context(text, local_files=local_files), commands.parse(text))
+        parsed = commands.parse(text, self.app.contributions)
+        return await commands.run(self.context(text, local_files=local_files), parsed)
 
     async def start(self, command):
         scope = CommandScope(self.session)

@@ -2,6 +2,7 @@
 
 import itertools
 
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.versions import SkillChange, SkillFile
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
@@ -21,7 +22,7 @@ def fill(agent):
     about = "Writes release notes from the merged changes. Use it when a version is about to be published or announced."
     for number in range(50):
         text = f"---\nname: task-number-{number}\ndescription: {about}\n---\n\nDo it.\n"
-        agent.app.skills.store.create(
+        agent.app.features.get(SkillsFeature).skills.store.create(
             f"task-number-{number}", {"SKILL.md": SkillFile(text.encode())}, SkillChange("person")
         )
 
@@ -47,7 +48,9 @@ async def test_the_prefix_is_the_same_over_50_turns_with_new_notes_and_skills():
         for number in range(50):
             if number == 10:
                 text = b"---\nname: late\ndescription: x\n---\n\nx\n"
-                agent.app.skills.store.create("late", {"SKILL.md": SkillFile(text)}, SkillChange("person"))
+                agent.app.features.get(SkillsFeature).skills.store.create(
+                    "late", {"SKILL.md": SkillFile(text)}, SkillChange("person")
+                )
             assert (await agent.say(f"turn {number}")).results[0].outcome == "ok"
         requests = agent.model.requests
         assert len(requests) == 100 and len({request.system for request in requests}) == 1

@@ -9,7 +9,7 @@ from alipes.agent.budget import ESTIMATED_TASK, SpendingLimits
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import ModelReply, Said, Stop, TextDelta, TurnEnded, Usage
-from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sql.usage import UsageLedger
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.features.openai.openai_harness import open_desk
 from tests.world.api_harness import open_api
@@ -25,7 +25,7 @@ class Counted:
         self.provider, self.spend, self.store = provider, spend, None
 
     def __call__(self, _turn):
-        ledger = SqlUsageLedger(self.store.database)
+        ledger = UsageLedger(self.store.database)
         return make_agent(self.provider, spending=SpendingLimits(ledger, self.spend))
 
 

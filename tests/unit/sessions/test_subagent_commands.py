@@ -40,7 +40,7 @@ class Desk:
         return Inbound(f"m{self.count}", HERE, "me", text, **more)
 
     async def type(self, text):
-        parsed = commands.parse(text)
+        parsed = commands.parse(text, self.app.contributions)
         return await commands.run(self.app.context(self.message(text)), parsed)
 
     async def say(self, text):
@@ -112,7 +112,7 @@ async def test_conversations_of_other_people_are_not_visible(tmp_path):
         await desk.say("go")
         await held.waiting.acquire()
         elsewhere = structs.replace(desk.message("/agents"), address=Address("test", "you"))
-        reply = await commands.run(desk.app.context(elsewhere), commands.parse("/agents"))
+        reply = await commands.run(desk.app.context(elsewhere), commands.parse("/agents", desk.app.contributions))
         assert reply.text.startswith("No ")
         assert [each.address for each in await desk.app.store.archive.sessions()] == [HERE]
 

@@ -3,12 +3,12 @@
 import pytest
 
 from alipes.kernel.messages import ToolResult
-from alipes.plugins.registry import Contributions
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.templates import TemplateFolders, expand_arguments, parse_template
 from alipes.sessions.user_shell import split_status
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.sessions.test_commands import Desk
+from tests.world.commands import core_commands
 from tests.world.session_harness import open_sessions
 
 CLAUDE = """---
@@ -102,7 +102,7 @@ def test_a_link_out_of_the_project_is_no_template(folders, tmp_path):
 def test_built_in_commands_come_before_templates_and_these_before_aliases(folders, tmp_path):
     for name in ("new", "clear", "mine"):
         write(tmp_path / "home" / "commands" / f"{name}.md", "text")
-    offers = Contributions(templates=folders.load)
+    offers = core_commands(folders.load)
     parsed = {name: commands.parse(f"/{name}", offers).command for name in ("new", "clear", "mine", "user:new")}
     assert {name: each.template is not None for name, each in parsed.items()} == {
         "new": False,
@@ -119,7 +119,7 @@ async def test_only_your_own_templates_run_commands(tmp_path, folders, project):
     write(place / "commands" / "commit.md", CLAUDE)
     shell, provider = Shell(), ScriptedProvider(["done"])
     async with open_sessions(tmp_path / "store", provider) as house:
-        desk = Desk(house, shell=shell, contributions=Contributions(templates=folders.load))
+        desk = Desk(house, shell=shell, contributions=core_commands(folders.load))
         parsed = commands.parse("/commit all of it", desk.context.contributions)
         reply = await commands.run(desk.context, parsed)
         assert reply.text.startswith("Its model “claude-3-5-haiku” is not available")

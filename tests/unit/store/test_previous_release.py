@@ -17,18 +17,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from alipes.features.webhooks.store import Webhook, WebhookStore
 from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.ports.api import Continuation
-from alipes.store.ports.web import Webhook
-from alipes.store.sql.api_history import IMPORTED, SqlApiHistory
-from alipes.store.sql.api_keys import SqlApiKeys, SqlWebhooks
-from alipes.store.sql.api_runs import SqlResponses
-from alipes.store.sql.history import SqlCompactionStore
-from alipes.store.sql.people import SqlPeople
+from alipes.store.sql.api_history import IMPORTED, ApiHistoryStore, Continuation
+from alipes.store.sql.api_keys import ApiKeyStore
+from alipes.store.sql.api_runs import ResponseStore
+from alipes.store.sql.history import CompactionStore
+from alipes.store.sql.people import PeopleStore
 from alipes.store.sqlite.database import open_database
 from alipes.store.sqlite.migrations.migrations import SCHEMA, migrate, schema_version
 from alipes.store.sqlite.store import open_store
@@ -319,14 +318,14 @@ async def test_people_keys_webhooks_and_grants_are_there(home):
     async with open_store(home) as store:
         (ann,) = await store.people.all()
         assert (ann.person, ann.name, ann.role) == ("4711", "Ann", "owner")
-        then = SqlPeople(store.database, clock=lambda: ann.since)
+        then = PeopleStore(store.database, clock=lambda: ann.since)
         assert [who.name for who in await then.list_requests()] == ["Bob"]
         assert await store.people.default_chats() == {"telegram": ANN}
         assert await store.people.progress("telegram:4711:") == "full"
-        keys = SqlApiKeys(store.database)
+        keys = ApiKeyStore(store.database)
         assert (await keys.find(hashlib.sha256(b"phone-key").digest())).scope == "admin"
         assert [(key.name, key.rate) for key in await keys.all()] == [("ci", 5), ("phone", None)]
-        deploy, ping = await SqlWebhooks(store.database).all()
+        deploy, ping = await WebhookStore(store.database).all()
         assert (deploy.webhook.rate, deploy.deliveries, deploy.webhook.together) == (9, 1, True)
         assert (ping.webhook.name, ping.deliveries, ping.last_delivery) == ("ping", 0, None)
         allowed = {each.rule: each.choice for each in await store.approvals.list_current()}
@@ -335,10 +334,10 @@ async def test_people_keys_webhooks_and_grants_are_there(home):
 
 async def test_api_conversations_continue_where_they_were(home):
     async with open_store(home) as store:
-        responses = SqlResponses(store.database, store.archive)
+        responses = ResponseStore(store.database, store.archive)
         named = await responses.find("resp_1")
         inbound = Inbound("api:9", Address("api", "c9", user="ci"), "ci", "and then?")
-        placed = await SqlApiHistory(store.database).admit_continuation(
+        placed = await ApiHistoryStore(store.database).admit_continuation(
             Continuation(inbound, history_hash=b"mark-of-rome")
         )
         turn = await store.turns.claim_next(placed.address.key)
@@ -373,7 +372,7 @@ async def test_an_interrupted_turn_resumes_and_unfinished_ones_wait(home):
 async def test_summaries_of_long_conversations_still_count(home):
     async with open_store(home) as store:
         session = (await store.sessions.active(ANN.key)).session
-        digests = SqlCompactionStore(store.database)
+        digests = CompactionStore(store.database)
         latest = await digests.latest(session)
         assert (latest.compaction.covered, latest.compaction.text) == (4, "Ann showed a picture of a dot.")
         assert (await digests.attempts(session)).count == 2

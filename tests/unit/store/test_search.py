@@ -11,12 +11,11 @@ from bench.large_home import insert_session
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
-from alipes.store.ports.api import SessionQuery
 from alipes.store.ports.search import SearchScope, SessionOwner
 from alipes.store.search import index, query
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.scope import MAX_SPANS, find_spans
-from alipes.store.sql.api_runs import SqlApiRuns
+from alipes.store.sql.api_runs import ApiRunStore, SessionQuery
 from alipes.store.sqlite.database import open_database
 from alipes.store.sqlite.store import open_store
 from tests.unit.store.sqlite.test_archive import run_turn
@@ -55,7 +54,7 @@ async def test_each_of_a_thousand_guests_finds_and_lists_its_own_conversation(tm
 async def test_each_of_a_thousand_callers_finds_and_lists_its_own_conversation(tmp_path):
     async with open_store(tmp_path) as store:
         await add_sessions(store, [Address("api", "same", user=f"caller{number}") for number in range(PEOPLE)])
-        runs = SqlApiRuns(store.database)
+        runs = ApiRunStore(store.database)
         for number in range(PEOPLE):
             owner = SessionOwner("api", f"caller{number}")
             hits = await store.archive.search("hello", scope=SearchScope(owner=owner))

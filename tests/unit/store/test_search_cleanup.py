@@ -9,7 +9,7 @@ from bench.large_home import insert_session
 from alipes.kernel.turns import Address
 from alipes.store.search import cleanup
 from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.store import open_store
 
 WORDS = [f"{random.Random(n).getrandbits(40):x}" for n in range(2_000)]

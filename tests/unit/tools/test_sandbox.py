@@ -164,7 +164,7 @@ def test_settings_of_a_project_and_of_a_mode_are_added(tmp_path):
 def test_folders_of_skills_are_shown_although_the_alipes_home_is_hidden(world):
     skill = write(world.home / ".alipes" / "skills" / "tea" / "SKILL.md").parent
     inside = write(world.project / ".claude" / "skills" / "mail" / "SKILL.md").parent
-    extras = SandboxExtras(folders=lambda _workdir: (str(skill), str(inside), "/nowhere"))
+    extras = SandboxExtras(folders=[lambda _workdir: (str(skill), str(inside), "/nowhere")])
     sandboxes = ProjectSandboxes(
         SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={}, extras=extras
     )

@@ -125,7 +125,9 @@ async def test_commands_need_an_admin_and_are_listed_for_everybody(tmp_path: Pat
             answer = await api.ask("POST", "/sessions/talk/commands", {"text": "/mode all"}, by=by)
             assert (answer.status_code, answer.json()["code"]) == (403, "scope")
         commands = {each["name"]: each for each in (await seen(api, "/commands"))["commands"]}
-        assert commands["undo"] == {"name": "undo", "args": "[N]", "help": "undo the last turn, or the last N"}
+        described = {"name": "undo", "args": "[N]", "help": "undo the last turn, or the last N"}
+        assert commands["undo"] == {**described, "group": "Conversations", "run_once": True, "changes_transcript": True}
+        assert commands["stop"]["stops_turn"] and not commands["quit"]["in_chats"]
 
 
 async def test_the_modes_of_a_conversation_are_changed(tmp_path: Path):

@@ -6,12 +6,13 @@ import pytest
 
 from alipes.cli.serve.api_keys import check_operator_key, ensure_operator_key, key_finder, make_host_rules
 from alipes.config.loader import load_settings
-from alipes.config.platforms import Messengers, TelegramConfig
+from alipes.config.messengers import Messengers
 from alipes.config.settings import ApiConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.runtime.redaction import SecretRegistry
-from alipes.store.sql.api_keys import SqlApiKeys
+from alipes.store.sql.api_keys import ApiKeyStore
 from alipes.store.sqlite.store import open_store
 from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, WrongKeyDelay, hash_key
 from alipes.web.endpoint import Caller, HttpProblem
@@ -20,7 +21,7 @@ from alipes.web.endpoint import Caller, HttpProblem
 async def test_a_named_key_opens_what_its_scope_says_until_it_is_too_old_or_revoked(tmp_path):
     now = 1000.0
     async with open_store(tmp_path) as store:
-        callers = SqlApiKeys(store.database, clock=lambda: now)
+        callers = ApiKeyStore(store.database, clock=lambda: now)
         assert await callers.add("ci", hash_key("one"), "run", lifetime_s=60.0, rate=5)
         assert await callers.add("reader", hash_key("two"), "read")
         assert not await callers.add("ci", hash_key("three"), "admin"), "the name is taken"

@@ -8,7 +8,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.store.ports.approvals import Approval
+from alipes.store.sql.approvals import Approval
 from tests.unit.agent_harness import Hand, call, play
 from tests.unit.web.test_run_approvals import open_guarded, waiting
 from tests.world.api_harness import ApiHarness, open_api

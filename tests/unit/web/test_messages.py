@@ -8,8 +8,7 @@ import pytest
 
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.ports.api import PageQuery
-from alipes.store.sql.transcript import SqlTranscripts
+from alipes.store.sql.transcript import PageQuery, TranscriptStore
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import play
 from tests.world.api_harness import ApiHarness, open_api
@@ -154,7 +153,7 @@ async def test_the_cost_of_a_page_does_not_grow_with_the_conversation(tmp_path: 
             for n in turns:
                 session = await record(api, Message("assistant", (Text("x" * 500),)), text=f"q{n}")
             steps.clear()
-            await SqlTranscripts(database).page(session, PageQuery(10))
+            await TranscriptStore(database).page(session, PageQuery(10))
             return len(steps)
 
         await database.read_long(watch)

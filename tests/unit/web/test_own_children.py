@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from alipes.features.webhooks.store import Webhook
 from alipes.runtime.processes.child import open_child
-from alipes.store.ports.web import Webhook
 from alipes.web.auth import OPERATOR, Authenticator, RequestLimits
 from alipes.web.endpoint import ApiEndpoint
 from alipes.web.router import ApiRouter

@@ -2,12 +2,13 @@
 
 import pytest
 
-from alipes.plugins.registry import Contributions, PromptTemplate
+from alipes.plugins.registry import PromptTemplate
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.api_harness import open_api
+from tests.world.commands import core_commands
 
 GREET = PromptTemplate("greet", "greet.md", "Greet $1. !`id`", "Greet somebody", "NAME", model="a/c")
-OFFERS = Contributions(templates=lambda: {"greet": GREET, "user:greet": GREET})
+OFFERS = core_commands(lambda: {"greet": GREET, "user:greet": GREET})
 
 
 async def test_a_template_is_listed_and_expanded(tmp_path):

@@ -1,4 +1,4 @@
-"""Approval of files that are sent to a chat, unless the model wrote the file in this turn, or to a web page.
+"""Approval of files that are sent to a chat, unless the model wrote the file in this turn.
 
 A hostile text can make a model name any file. One that the model wrote itself says nothing that the answer
 could not say.
@@ -7,7 +7,6 @@ could not say.
 import os
 
 from alipes.agent.tool_calls import changed_files, files_written
-from alipes.features.browser.specs import UPLOAD
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.plugins.specs import Verdict
@@ -41,12 +40,3 @@ class SentFileApproval:
 
     def _real_path(self, path: str, turn: Turn) -> str:
         return os.path.realpath(self._places.resolve(path.replace("\0", ""), turn.inbound.workdir))
-
-
-class UploadApproval:
-    """Asks about every upload to a web page."""
-
-    async def before_tool(self, call: ToolCall) -> Verdict | None:
-        if call.name != UPLOAD.name:
-            return None
-        return Verdict("ask", f"it sends {call.args.get('path')} to the web site {call.args.get('site')}")

@@ -18,7 +18,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ReadsHosts
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.ports.approvals import UntrustedSourceStore
+from alipes.store.sql.approvals import UntrustedSourceStore
 from alipes.tools.common import Places
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")

@@ -21,8 +21,8 @@ from alipes.kernel.errors import AlipesError, ConfigError, ContextTooLong, Provi
 from alipes.kernel.messages import Message, Part, Text, ToolResult, count_chars, notice
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import CompactionState, ModelReply, Notice, Turn, Usage
-from alipes.kernel.usage import CompactionStore
 from alipes.providers.registry import Backend
+from alipes.store.sql.history import CompactionStore
 
 TRIMMED_CHARS = 800
 """Characters kept of an old result."""

@@ -17,8 +17,8 @@ from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import mark_untrusted
 from alipes.store.export import format_place
-from alipes.store.ports.approvals import UntrustedSourceStore
 from alipes.store.ports.search import EVERYTHING, ContextMessage, SearchContext, SearchHit, SearchScope, SessionOwner
+from alipes.store.sql.approvals import UntrustedSourceStore
 from alipes.tools.common import int_argument, make_schema
 
 LOCAL_PLATFORMS = frozenset({"terminal"})

@@ -26,7 +26,7 @@ from acp.schema import (
 )
 from msgspec import structs
 
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.cli.acp.command import EditorOptions
 from alipes.cli.acp.content import ContentBlock
 from alipes.cli.acp.handshake import EditorFeatures, initialize_result
@@ -35,6 +35,7 @@ from alipes.cli.acp.session import INTERNAL_ERROR, INVALID_PARAMS, EditorSession
 from alipes.config.settings import Settings
 from alipes.console.inbound import PLATFORM, activate_conversation, new_address
 from alipes.console.line_input import JsonLines
+from alipes.core.app import App
 from alipes.kernel.errors import AlipesError, SessionError
 from alipes.kernel.turns import Address, Inbound
 from alipes.store.ports.search import SearchScope

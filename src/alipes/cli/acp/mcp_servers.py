@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from alipes.app import App
 from alipes.config.display import is_secret_name, looks_secret
+from alipes.core.app import App
+from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.settings import McpServerConfig
 
 SOURCE = "the editor"
@@ -13,11 +14,12 @@ SOURCE = "the editor"
 
 async def use_editor_servers(app: App, conversation: str, given: list[Any]) -> tuple[str, ...]:
     """Offer the servers in the conversation only. Returns the names of those that cannot be used."""
-    assert app.mcp is not None  # see `serve_editor`
+    servers = app.features.get(McpFeature).servers
+    assert servers is not None  # see `serve_editor`
     found = [(str(each.name), _to_config(each)) for each in given]
     app.secrets.add(*(secret for _, config in found for secret in _secrets(config)))
-    names: tuple[str, ...] = await import_module("alipes.features.mcp.requests").offer_only_in(
-        app.mcp, conversation, found
+    names: tuple[str, ...] = await import_module("alipes.features.mcp.client.conversation_servers").offer_only_in(
+        servers, conversation, found
     )
     return names
 

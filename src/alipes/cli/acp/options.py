@@ -11,7 +11,7 @@ from acp.schema import (
     SessionModeState,
 )
 
-from alipes.app import App
+from alipes.core.app import App
 from alipes.kernel.turns import Address, Effort
 from alipes.sessions.permissions import MODES, parse_mode
 
@@ -38,7 +38,7 @@ class EditorChoices:
         app, key = self._app, self._address.key
         standing = await app.store.sessions.active(key)
         mode = await app.sessions.permissions.of_key(key)
-        default = (await app.choice()).model
+        default = (await app.models.default()).model
         model = (standing.model if standing is not None else "") or default
         names = [name for name in dict.fromkeys((default, model, *app.models.names()))]
         effort = (standing.effort if standing is not None else "") or DEFAULT
@@ -69,7 +69,7 @@ class EditorChoices:
 
     async def _choose_model(self, name: str) -> None:
         app = self._app
-        default = (await app.choice()).model
+        default = (await app.models.default()).model
         chosen = "" if name == default else (await app.models.open(name)).name
         standing = await app.store.sessions.open(self._address)
         await app.store.sessions.configure(standing.session, model=chosen)

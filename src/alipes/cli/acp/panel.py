@@ -5,9 +5,9 @@ from contextlib import suppress
 from acp.interfaces import Client
 from acp.schema import ConfigOptionUpdate, Cost, SessionInfoUpdate, UsageUpdate
 
-from alipes.app import App
 from alipes.cli.acp.options import EditorChoices
 from alipes.cli.acp.updates import Update, plan_update, say
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Address
 

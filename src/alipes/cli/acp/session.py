@@ -10,7 +10,6 @@ from msgspec import Struct, structs
 
 from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.agent.attachments import FileAttacher
-from alipes.app import App
 from alipes.cli.acp.content import ContentBlock, PromptContent, read_prompt
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.options import EditorChoices
@@ -20,6 +19,7 @@ from alipes.cli.acp.tool_calls import fence
 from alipes.cli.acp.updates import PLAN_TOOL, EventTranslator, commands_update
 from alipes.console.inbound import new_id
 from alipes.console.render import sanitize
+from alipes.core.app import App
 from alipes.kernel.errors import MessageRejected, ToolError
 from alipes.kernel.turns import (
     Address,

@@ -60,8 +60,6 @@ Update = (
 )
 PLAN_TOOL = "todo"
 """Shown as the plan, not as a tool call."""
-NOT_IN_EDITORS = frozenset({"quit", "setup", "keys", "copy", "rewind"})
-"""Commands that need a terminal; they are not listed."""
 
 
 class EventTranslator:
@@ -220,7 +218,7 @@ def plan_update(items: TodoItems) -> AgentPlanUpdate:
 
 def commands_update(contributions: Contributions) -> AvailableCommandsUpdate:
     """The commands that work in an editor."""
-    known = [each for each in commands.known_commands(contributions) if each.name not in NOT_IN_EDITORS]
+    known = [each for each in commands.known_commands(contributions) if each.in_editors]
     listed = [
         AvailableCommand(
             name=each.name,

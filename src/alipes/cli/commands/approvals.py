@@ -8,8 +8,8 @@ from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, SessionError
 from alipes.kernel.formatting import ID, format_count
 from alipes.sessions.commands.approvals import NONE, describe, describe_origin, revoke, summarize
-from alipes.store.ports.approvals import Approval
-from alipes.store.ports.store import Store
+from alipes.store.sql.approvals import Approval
+from alipes.store.sql.store import Store
 
 
 def run(argv: list[str]) -> int:

@@ -14,10 +14,11 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_private, profile_name
 from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
-from alipes.console import help_text, render
+from alipes.console import help_text
 from alipes.console.options import OptionParser
+from alipes.features.webhooks.store import WebhookStore
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import format_count
+from alipes.kernel.formatting import format_count, format_size
 from alipes.store.backups import backup_archive
 from alipes.store.ports.archive import StoreFacts
 from alipes.store.ports.outbox import RESTORED_REASON
@@ -38,7 +39,7 @@ def run_backup(argv: list[str]) -> int:
             "`alipes store move FILE` while alipes is stopped"
         )
     manifest = asyncio.run(_write(settings, target))
-    size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
+    size = f"{format_count(len(manifest.entries), 'file')}, {format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
     if settings.cluster.folder:
@@ -77,7 +78,7 @@ async def _restore(options: RestoreOptions) -> int:
         raise ConfigError(f"{options.file} was written by a newer alipes ({manifest.version}); upgrade first")
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.made))
     print(f"{options.file} was made on {made} by alipes {manifest.version}, from {manifest.home}:")
-    content = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(manifest.size)}"
+    content = f"{format_count(len(manifest.entries), 'file')}, {format_size(manifest.size)}"
     print(f"  {content}, verified; contains no secrets")
     home = options.home  # it is in use if it has content that the user might miss
     occupied = home.is_dir() and any(each.name not in ("run", "logs") for each in home.iterdir())
@@ -161,7 +162,7 @@ class RestoreOutcome(Struct, frozen=True):
 async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
     """End open turns and messages of the backup: they may have finished since it was made."""
     async with open_store(home) as store:
-        webhooks = tuple(each.webhook.name for each in await store.webhooks.all())
+        webhooks = tuple(each.webhook.name for each in await store.tables(WebhookStore).all())
         if keep:
             return RestoreOutcome(await store.archive.facts(), webhooks=webhooks)
         turns = 0

@@ -1,11 +1,14 @@
 """The help pages as data: commands, actions, options and paragraphs. Completion and the manual page use it."""
 
 import re
+from importlib import import_module
 
 from msgspec import Struct
 
+from alipes.cli.main import list_commands
 from alipes.console import help_text
 from alipes.console.options import OPTION
+from alipes.features.feature import CliCommand
 
 _COMMAND = re.compile(r"^  ([a-z]+)  +(\S.*)$", re.MULTILINE)
 _HEADS = ("usage:", "commands:", "options:")
@@ -45,8 +48,18 @@ class HelpPage(Struct, frozen=True):
 def list_pages() -> tuple[HelpPage, ...]:
     """The page of `alipes`, then those of its commands."""
     about = dict(_COMMAND.findall(help_text.TOP.partition("commands:")[2].partition("options:")[0]))
-    pages = {"": help_text.TOP, **{name: getattr(help_text, name.upper()) for name in about}}
+    commands = {each.name: each for each in list_commands()}
+    pages = {"": help_text.TOP, **{name: read_help(commands[name]) for name in about if name in commands}}
     return tuple(_read_page(name, page, about.get(name, "a personal agent")) for name, page in pages.items())
+
+
+def read_help(command: CliCommand) -> str:
+    """What its `--help` prints. A feature has the text in `help`, beside the module of the command."""
+    name = command.name.upper()
+    core = hasattr(help_text, name)
+    place = help_text if core else import_module(f"{command.module.rpartition('.')[0]}.help")
+    text: str = getattr(place, name)
+    return text
 
 
 def _read_page(name: str, page: str, about: str) -> HelpPage:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
+from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.console import help_text
 from alipes.console.common import print_list, run_in_store
@@ -19,8 +19,8 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.process_lock import find_holder
-from alipes.store.ports.store import Store
-from alipes.store.ports.web import Browser
+from alipes.store.sql.browsers import Browser
+from alipes.store.sql.store import Store
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean all of this machine, and one that a browser can open."""

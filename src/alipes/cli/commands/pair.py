@@ -7,11 +7,11 @@ from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import print_list, run_in_store
 from alipes.console.options import OptionParser
+from alipes.gateway.people import approve, find_person, is_listed
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.formatting import format_ago
-from alipes.sessions.people import approve, find_person, is_listed
-from alipes.store.ports.people import PairingRequest, Person, PersonRole
-from alipes.store.ports.store import Store
+from alipes.store.sql.people import PairingRequest, Person, PersonRole
+from alipes.store.sql.store import Store
 
 
 class Pairings(msgspec.Struct, frozen=True):

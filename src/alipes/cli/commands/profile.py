@@ -28,15 +28,15 @@ from alipes.config.paths import (
 )
 from alipes.config.reader import KeyPath
 from alipes.config.settings import ServeConfig, Settings
-from alipes.console import help_text, render
+from alipes.console import help_text
 from alipes.console.common import print_list, run_in_archive
 from alipes.console.options import OptionParser
 from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import AlipesError, ConfigError
-from alipes.kernel.formatting import closest_matches, format_count
+from alipes.kernel.formatting import closest_matches, format_count, format_size
 from alipes.runtime.process_lock import find_holder
 from alipes.runtime.processes.ancestors import living_agents
-from alipes.store.sqlite.quick_reads import store_exists
+from alipes.store.quick_reads import store_exists
 
 _OWN = (
     *("run", "logs", "spill", "files", "checkpoints", "outgoing", "browser", "cache", "sandbox", "plugin-data"),
@@ -253,7 +253,7 @@ def _describe_content(home: Path) -> Iterator[str]:
         if keys:
             yield f"{format_count(len(keys), 'key')} in .env: {', '.join(keys)}"
     sizes = [file.lstat().st_size for file in home.rglob("*") if file.is_file()]
-    size = f"{format_count(len(sizes), 'file')}, {render.format_size(sum(sizes))}"
+    size = f"{format_count(len(sizes), 'file')}, {format_size(sum(sizes))}"
     yield f"{size}: settings, memory, skills, plugins, logs"
 
 

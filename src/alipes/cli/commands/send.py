@@ -7,19 +7,18 @@ from pathlib import Path
 
 from msgspec import structs
 
-from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
-from alipes.config.platforms import MESSENGERS
+from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.console import help_text
 from alipes.console.inbound import read_piped
 from alipes.console.options import OptionParser
-from alipes.gateway.outbound.delivery import address_message
-from alipes.kernel.errors import ConfigError, MessageRejected
-from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
+from alipes.gateway.outbound.target import resolve_target
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.outbox import Delivery, Media, MediaKind
 from alipes.runtime.process_lock import find_holder
 from alipes.store.open import open_home_store
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 POLL_S = 0.1
 """Interval between two checks of the delivery."""
@@ -54,16 +53,6 @@ async def _send(settings: Settings, target: str, text: str, files: tuple[Media, 
         if serving is None:
             print("Queued; it will be sent when `alipes serve` is running.")
         return 0
-
-
-async def resolve_target(store: Store, target: str, text: str) -> Outbound:
-    """An outbound message to `target`. Raises ConfigError if there is no such chat."""
-    homes, people = await store.people.default_chats(), await store.people.all()
-    known = {*MESSENGERS, *homes, *(each.platform for each in people)}
-    try:
-        return await address_message(store.people, target, text, known)
-    except MessageRejected as refused:
-        raise ConfigError(str(refused)) from refused
 
 
 async def _wait_for_delivery(store: Store, id: str, deadline: float) -> Delivery | None:

@@ -8,19 +8,18 @@ from pathlib import Path
 import msgspec
 
 from alipes.config.environment import Variables
-from alipes.config.loader import build_settings, load_settings
+from alipes.config.loader import build_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
-from alipes.console import help_text, render
+from alipes.console import render
 from alipes.console.common import choose_theme, confirm, print_json, print_paged, run_in_archive, run_in_store
 from alipes.console.inbound import current_directory, format_folder
 from alipes.console.markdown.stream import render_markdown
-from alipes.console.options import OptionParser, SessionsOptions, parse_sessions
+from alipes.console.options import SessionsOptions, parse_sessions
 from alipes.console.stdio import terminal_width
 from alipes.console.theme import Theme
-from alipes.features.usage.commands import lines, report
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import format_ago, format_count
+from alipes.kernel.formatting import format_ago, format_count, format_size
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
 from alipes.store.export import to_markdown
@@ -160,7 +159,7 @@ def _message_lines(message: Message, theme: Theme | None) -> Iterator[str]:
                 shown = [*lines[:MAX_RESULT_LINES], *([f"… {left} more lines"] if left > 0 else [])]
                 yield from (_style(line, faint) for line in shown)
             case Image(media_type, data):
-                yield f"[{media_type}, {render.format_size(len(data))}]"
+                yield f"[{media_type}, {format_size(len(data))}]"
 
 
 async def _read_export(archive: Archive, name: str) -> dict[str, Json]:
@@ -207,20 +206,3 @@ def _name(facts: SessionFacts) -> str:
     """The name for `--session`; conversations of other platforms have theirs in front."""
     place = facts.address
     return render.to_one_line(place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}")
-
-
-DEFAULT_DAYS = 30
-MAX_DAYS = 3660
-
-
-def run_usage(argv: list[str]) -> int:
-    parser = OptionParser("alipes usage", help_text.USAGE, {"days": {"default": str(DEFAULT_DAYS)}})
-    args = parser.parse_args(argv)
-    if not args.days.isascii() or not args.days.isdecimal() or not 1 <= int(args.days) <= MAX_DAYS:
-        parser.error(f"--days takes a number of days from 1 to {MAX_DAYS}")
-    usage = run_in_archive(load_settings(), lambda archive: report(archive, int(args.days)))
-    if args.json:
-        print_json(usage)
-    else:
-        print("\n".join(render.sanitize(line) for line in lines(usage)))
-    return 0

@@ -8,14 +8,14 @@ from alipes.config.loader import load_settings
 from alipes.config.sections.cluster import DATABASE_URL, url_password, with_password, without_password
 from alipes.config.settings import Settings
 from alipes.config.urls import InvalidValue
-from alipes.console import help_text, render
+from alipes.console import help_text
 from alipes.console.common import print_json
 from alipes.console.options import OptionParser
 from alipes.kernel.errors import ConfigError, StoreError
-from alipes.kernel.formatting import format_count
+from alipes.kernel.formatting import format_count, format_size
 from alipes.store.open import copy_to_postgres, copy_to_sqlite, inspect_home_server
+from alipes.store.quick_reads import store_files
 from alipes.store.sqlite.peers import open_processes
-from alipes.store.sqlite.quick_reads import store_files
 
 SQLITE = "sqlite"
 
@@ -48,7 +48,7 @@ def _show(settings: Settings, *, json: bool) -> int:
     else:
         for name, value in facts.items():
             for each in value if isinstance(value, list) else [value]:
-                print(f"{name:<10} {render.format_size(int(str(each))) if name == 'bytes' else each}")
+                print(f"{name:<10} {format_size(int(str(each))) if name == 'bytes' else each}")
     return 0
 
 

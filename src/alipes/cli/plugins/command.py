@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli.main import COMMANDS, PLANNED_COMMANDS
+from alipes.cli.main import command_names
 from alipes.cli.plugins import doctor, install, scaffold
 from alipes.cli.plugins.install import InstallOptions
 from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins, list_plugins
@@ -122,7 +122,7 @@ def _doctor(options: PluginsOptions) -> int:
         find_plugin(options.name)
     settings = load_settings()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        found = asyncio.run(doctor.check_plugins(settings, options.name, (*COMMANDS, *PLANNED_COMMANDS)))
+        found = asyncio.run(doctor.check_plugins(settings, options.name, command_names()))
     if options.json:
         print_json(found)
     elif not found:

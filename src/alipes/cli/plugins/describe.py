@@ -5,13 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
 
 from alipes.config.environment import Variables
-from alipes.console import render
-from alipes.console.common import wrap_text
-from alipes.console.stdio import terminal_width
-from alipes.kernel.formatting import format_count
+from alipes.console.common import DescriptionRow
+from alipes.kernel.formatting import format_count, format_size
 from alipes.plugins.discovery import DiscoveredPlugin, is_hermes_name
 from alipes.plugins.install.fetch import FetchedPlugin, plugin_files
 from alipes.plugins.install.install_dir import InstalledPackage, measure_tree
@@ -19,24 +16,6 @@ from alipes.plugins.install.packages import PackagePlan
 from alipes.plugins.install.project import OwnModules
 from alipes.plugins.install.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
 from alipes.plugins.install.sources import Source
-
-DescriptionRow: TypeAlias = tuple[str, str]
-"""Name and text; without a name, the text is a line of its own."""
-
-
-def print_rows(rows: Iterable[DescriptionRow]) -> None:
-    print(*format_rows(list(rows), terminal_width(sys.stdout)), sep="\n")
-
-
-def format_rows(rows: list[DescriptionRow], width: int = 0) -> Iterator[str]:
-    """The rows as aligned lines; `width` 0: do not wrap."""
-    indent = 4 + max((render.text_width(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        head = f"  {render.pad(name, indent - 4)}  " if name else ""
-        first, *rest = wrap_text(render.to_one_line(text), width - len(head)) or [""]
-        yield head + first
-        yield from (" " * len(head) + line for line in rest)
-
 
 KIND_LABELS = {
     "native": "a native plugin",
@@ -79,7 +58,7 @@ def describe_plugin(
     exact = f" ({fetched.exact})" if fetched.exact else ""
     count, size = measure_tree(fetched.folder)
     yield "from", f"{source.kind} {source}{exact}"
-    yield "is", f"{KIND_LABELS[found.kind]}; {format_count(count, 'file')}, {render.format_size(size)}"
+    yield "is", f"{KIND_LABELS[found.kind]}; {format_count(count, 'file')}, {format_size(size)}"
     if fetched.packages[1:]:
         yield "brings", ", ".join(f"{each.name} {each.version}" for each in fetched.packages[1:])
     for name, items in list_abilities(found, seen).items():

@@ -8,12 +8,14 @@ from typing import Literal
 
 from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
 from alipes.cli.plugins.list import PluginEntry, added_by, check_needs, format_added
-from alipes.cli.plugins.standalone import doors, make_registry, open_host
 from alipes.config.settings import Settings
-from alipes.console.common import CheckResult
 from alipes.console.stdio import divert_stdout
+from alipes.core.standalone import make_registry, open_host
+from alipes.features.all import FEATURES
+from alipes.kernel.checks import CheckResult
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins, is_hermes_name
 from alipes.plugins.dispatch import Hooks
+from alipes.plugins.foreign_loaders import foreign_loaders
 from alipes.plugins.install.install_dir import InstalledPlugin, read_installed
 from alipes.plugins.install.scan import CodeScan
 from alipes.plugins.instance import LoadEnvironment, PluginInstance
@@ -79,9 +81,8 @@ async def _open_plugins(
     status: dict[str, tuple[PluginStatus, list[str]]] = {}
     async with open_host(settings) as host, asyncio.TaskGroup() as group:
         native = NativeLoader(settings.paths)
-        host_services = LoadEnvironment(
-            settings, Hooks(), make_registry(), host, {"native": lambda: native, **doors(host, settings)}
-        )
+        loaders = {"native": lambda: native, **foreign_loaders(host, settings)}
+        host_services = LoadEnvironment(settings, Hooks(), make_registry(FEATURES), host, loaders)
         instances = []
         for found in to_open:
             instance = PluginInstance(found, host_services)

@@ -12,7 +12,7 @@ from alipes.cli.plugins.list import check_needs, disable, enable, find_plugin
 from alipes.config.loader import build_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
-from alipes.console.common import confirm
+from alipes.console.common import DescriptionRow, confirm, print_rows
 from alipes.kernel.errors import ConfigError
 from alipes.plugins import pins
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
@@ -42,10 +42,10 @@ def install(source: Source, options: InstallOptions) -> int:
     reading = read_config()
     settings = build_settings(reading)  # report broken settings before anything is fetched
     with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
-        fetched = _fetch(source, stage)
+        fetched = _fetch(source, stage, settings)
         name = fetched.found.name
         _refuse_duplicate(directory, name)
-        describe.print_rows(describe.describe_plugin(fetched, source, reading.variables))
+        print_rows(describe.describe_plugin(fetched, source, reading.variables))
         question = f"Install {'and enable ' if options.enable else ''}{name}?"
         if not options.yes and not confirm(question, "install it"):
             _print_note("nothing installed")
@@ -79,10 +79,11 @@ def confirm_address(text: str, options: InstallOptions) -> bool:
 def update(name: str, options: InstallOptions) -> int:
     """Fetch the newest version from the source; the current version is kept."""
     reading = read_config()
+    settings = build_settings(reading)
     with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
         old = directory.find(name)
         source = old.now.source
-        fetched = _fetch(source, stage)
+        fetched = _fetch(source, stage, settings)
         if fetched.found.name != name:
             raise ConfigError(f"{source} is now called {fetched.found.name}: install that one and remove {name}.")
         pin = _make_version(source, fetched)
@@ -92,7 +93,7 @@ def update(name: str, options: InstallOptions) -> int:
         if pin.sha256 == old.now.sha256 and wanted == old.now.dependencies:
             print(f"{name} is up to date: {old.now}.")
             return 0
-        describe.print_rows(
+        print_rows(
             describe.describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
         )
         same_code = pin.sha256 == old.now.sha256 and bool(wanted)
@@ -104,10 +105,10 @@ def update(name: str, options: InstallOptions) -> int:
             return 1
         pin = _make_version(source, fetched, installed)
         directory.install(name, fetched.folder, pin)
-        pins.accept_plugin(reading.paths.home, find_plugin(name))
+        pins.accept_plugin(settings.home, find_plugin(name))
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")
-    print_needs(find_plugin(name), build_settings(reading))
+    print_needs(find_plugin(name), settings)
     return 0
 
 
@@ -162,10 +163,10 @@ def remove(name: str, options: InstallOptions) -> int:
     return 0
 
 
-def _fetch(source: Source, stage: Path) -> FetchedPlugin:
+def _fetch(source: Source, stage: Path, settings: Settings) -> FetchedPlugin:
     if source.kind != "folder":
         _print_note(f"fetching {source}")
-    return asyncio.run(fetch(source, stage))
+    return asyncio.run(fetch(source, stage, settings))
 
 
 def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
@@ -207,7 +208,7 @@ def _make_version(
     )
 
 
-def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[describe.DescriptionRow]:
+def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
     folder = directory.plugins / name
     found = inspect_folder(folder) or fetched.found
     before = describe.list_abilities(found, describe.scan_plugin(folder, directory.installed[name].now.packages))

@@ -14,7 +14,7 @@ from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.settings import Settings
 from alipes.console import render
-from alipes.console.common import CheckResult
+from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status

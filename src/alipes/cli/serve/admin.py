@@ -8,16 +8,16 @@ from typing import TypeVar
 
 import msgspec
 
-from alipes.app import App
 from alipes.cli.doctor import DoctorReport
 from alipes.cli.plugins.list import check_needs, list_plugins, list_powers
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.signals import ExitRequest
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
+from alipes.config.messengers import MESSENGERS
 from alipes.config.paths import PROFILE_VARIABLE
-from alipes.config.platforms import MESSENGERS
-from alipes.console.common import CheckResult
+from alipes.core.app import App
+from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import find_plugins
 from alipes.runtime.processes.child import open_child

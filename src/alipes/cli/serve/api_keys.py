@@ -13,8 +13,8 @@ from alipes.console.common import check_label, print_list, run_in_store
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret
-from alipes.store.ports.store import Store
-from alipes.store.ports.web import ApiKey, ApiKeyStore, KeyScope
+from alipes.store.sql.api_keys import ApiKey, ApiKeyStore, KeyScope
+from alipes.store.sql.store import Store
 from alipes.web.auth import MIN_KEY_CHARS, OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.page.browsers import PAGE
@@ -24,10 +24,10 @@ DAY_S = 86_400.0
 
 
 def make_host_rules(settings: Settings) -> HostPolicy:
-    """The host names and origins that the server accepts, including those of Telegram's webhook and of the page."""
-    telegram, page = settings.messengers.telegram, urlsplit(settings.page.address)
-    brought = urlsplit(telegram.webhook_url).hostname if telegram.mode == "webhook" else None
-    hosts = frozenset({*settings.api.hosts, *filter(None, (brought, page.hostname))})
+    """The host names and origins that the server accepts, including those of messengers' webhooks and of the page."""
+    page, messengers = urlsplit(settings.page.address), structs.asdict(settings.messengers).values()
+    webhooks = (urlsplit(each.public_url).hostname for each in messengers)
+    hosts = frozenset({*settings.api.hosts, *filter(None, (*webhooks, page.hostname))})
     own = f"{page.scheme}://{page.netloc}"  # a proxy may send another Host than the browser saw
     return HostPolicy(settings.serve.host, hosts, frozenset(settings.api.origins), own if page.netloc else "")
 

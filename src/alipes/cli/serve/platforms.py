@@ -3,81 +3,31 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from msgspec import structs
 
 from alipes.agent.speech import make_speech
-from alipes.app import App
 from alipes.config.paths import make_private
 from alipes.config.platforms import MessengerConfig, PluginPlatformConfig
 from alipes.config.settings import Settings
+from alipes.core.app import App
+from alipes.gateway.drain import DrainGate, MessageHeld
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.plugin_platforms import PluginPlatform, plugin_platform_names
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
-from alipes.kernel.errors import AlipesError, ConfigError
-from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, Platform
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.platform import Platform
 from alipes.platforms.registry import open_messenger
-from alipes.platforms.telegram.platform import TelegramPlatform
 from alipes.runtime.http.clients import ClientScope
 from alipes.tools.common import make_places
 from alipes.web.health import PlatformHealth, ReceiveWebhook
 
-HEARTBEAT_S = 60.0
-"""Expected interval between two signs of life of a platform without its own poll interval."""
-
-
-FULL_PAUSE_S = 1.0
-"""Interval at which a held message asks whether the cluster has room again."""
 RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "schedule", "plugin", "home")
 """Platform names that alipes uses itself."""
-
-
-class MessageHeld(AlipesError):
-    """The process is exiting: the sender must deliver this message again."""
-
-
-class DrainGate:
-    """Wraps a platform and holds its messages once `leaving` is set: unconfirmed, so they are sent again. While the
-    cluster is full they wait in the same way, and no further ones are fetched.
-
-    Commands and buttons still pass, because running turns may need them. `pushed`: the sender waits
-    for a response, so `MessageHeld` is raised at once.
-    """
-
-    def __init__(
-        self,
-        platform: Platform,
-        leaving: asyncio.Event,
-        *,
-        pushed: bool = False,
-        is_full: Callable[[], Awaitable[bool]] | None = None,
-    ) -> None:
-        self._platform, self._leaving, self._pushed, self._is_full = platform, leaving, pushed, is_full
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._platform, name)
-
-    async def listen(self, take: OnMessage, tell: OnStatus) -> None:
-        async def taking(arrival: IncomingMessage) -> None:
-            if not arrival.pressed and not arrival.text.startswith("/"):
-                await self._hold_while_full()
-                if self._leaving.is_set():
-                    if self._pushed:
-                        raise MessageHeld("shutting down")
-                    await asyncio.Event().wait()
-            await take(arrival)
-
-        await self._platform.listen(taking, tell)
-
-    async def _hold_while_full(self) -> None:
-        while self._is_full is not None and not self._leaving.is_set() and await self._is_full():
-            if self._pushed:
-                raise MessageHeld("all workers are busy")
-            await asyncio.sleep(FULL_PAUSE_S)
 
 
 class ServedPlatforms:
@@ -91,7 +41,6 @@ class ServedPlatforms:
         """Why a configured platform is not served."""
         self.webhooks: dict[str, ReceiveWebhook] = {}
         self._wanted = settings.messengers.configured
-        self._poll_s: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
         places = make_places(settings)
         self.outbound = OutboundPolicy(
@@ -114,7 +63,7 @@ class ServedPlatforms:
         cluster = app.store.cluster
         is_full = cluster.is_full if cluster is not None else None
         gates = {
-            name: cast("Platform", DrainGate(each, self.leaving, pushed=f"/{name}" in self.webhooks, is_full=is_full))
+            name: cast("Platform", DrainGate(each, self.leaving, pushed=bool(each.webhook_path), is_full=is_full))
             for name, each in {**platforms, **guests}.items()
         }
         speech = make_speech(self._settings, app.scope, app.contributions)
@@ -123,13 +72,9 @@ class ServedPlatforms:
         )
 
     def _open(self, name: str, scope: ClientScope) -> Platform:
-        settings = self._settings
-        folder = make_private(make_private(settings.paths.files) / name)
-        platform = open_messenger(name, settings, folder, scope)
-        if isinstance(platform, TelegramPlatform):
-            self._poll_s[name] = settings.messengers.telegram.poll
-            if settings.messengers.telegram.mode == "webhook":
-                self.webhooks["/telegram"] = refuse_when_held(platform.on_webhook)
+        platform = open_messenger(name, self._settings, scope)
+        if platform.webhook_path:
+            self.webhooks[platform.webhook_path] = refuse_when_held(platform.on_webhook)
         return platform
 
     def _plugin_platforms(self, app: App) -> dict[str, PluginPlatform]:
@@ -165,7 +110,8 @@ class ServedPlatforms:
             if self._clustered and not state.receiving:  # another worker does, and reports it
                 found.append(PlatformHealth(state.name, True, state.sending))
                 continue
-            late = time.time() - state.polled > 2 * self._poll_s.get(state.name, HEARTBEAT_S)
+            interval = self._wanted.get(state.name, PluginPlatformConfig()).heartbeat_s
+            late = time.time() - state.polled > 2 * interval
             why = state.cause or state.sending or ("no sign of life for too long" if late else "")
             found.append(PlatformHealth(state.name, not why and state.condition == "ready", why))
         return found

@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-import os
-import re
 import socket
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -16,30 +13,24 @@ from typing import Any
 from msgspec import Struct
 
 from alipes import __version__
-from alipes.app import App, open_app
+from alipes.app import open_app
 from alipes.cli.doctor import find_connection_error
 from alipes.cli.serve.admin import ServeControl
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
-from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
+from alipes.cli.serve.signals import ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
-from alipes.config.paths import DEFAULT_PROFILE
+from alipes.config.paths import DEFAULT_PROFILE, LOCK_NAME
 from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
-from alipes.features.mcp.server.http import McpEndpoint
-from alipes.features.mcp.server.tools import ConversationTools
-from alipes.features.schedules.serve import make_scheduler
-from alipes.features.webhooks.routes import WebhookRoutes, list_toolless
-from alipes.gateway.outbound.delivery import address_message
+from alipes.core.app import App
+from alipes.features.server import Server
+from alipes.gateway.drain import TurnDrain
+from alipes.gateway.outbound.target import address_message
 from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.formatting import format_count
-from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.ports import ToolOutput
-from alipes.kernel.turns import Address, Turn
-from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import CORE
+from alipes.kernel.turns import Address
 from alipes.runtime import process_setup
-from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
@@ -58,119 +49,13 @@ from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
 
-DELEGATE = "delegate_task"
 WEB = "web"
 """The role of workers that answer more than /health, /ready and /metrics."""
-POLL_S = 0.05
-"""Interval between two checks."""
 FIRST_REOPEN_S = 0.05
 MAX_REOPEN_S = 0.5
 """Longest pause between two attempts to open a store that is out of reach."""
 FULL_REOPEN_S = 2.0
 """Pause before a store whose disk was full is opened again: opening may work although turns cannot run."""
-QUIET_S = 0.3
-"""A turn without model call or tool for this long is waiting for a person."""
-_SERVICE_COMMANDS = re.compile(
-    r"\b(alipes|systemctl|service|supervisorctl|s6-svc|sv|docker|podman|launchctl|reboot|shutdown|pkill|killall)\b"
-)
-"""Programs that may stop this process and wait for its exit."""
-
-
-class TurnPhase:
-    """What a turn is doing."""
-
-    __slots__ = ("calling_model", "overseers", "parked", "running_tools", "since")
-
-    def __init__(self) -> None:
-        self.calling_model = self.parked = False
-        self.running_tools = self.overseers = 0
-        self.since = time.monotonic()
-
-    def is_safe(self) -> bool:
-        """True if an exit would interrupt nothing: before a model call, or while waiting for a person."""
-        if self.overseers:
-            return True  # it waits for our exit, so do not wait for it
-        idle = not self.calling_model and not self.running_tools
-        return self.parked or (idle and time.monotonic() - self.since > QUIET_S)
-
-
-class TurnDrain:
-    """Tracks turns with hooks. After `start`, each turn pauses before its next model call, from where
-    the next process resumes it."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, TurnPhase] = {}
-        self._leaving = False
-        self._forever = asyncio.Event()
-
-    def register(self, hooks: Hooks) -> None:
-        hooks.add(CORE, self.request_sent, patient=True)
-        hooks.add(CORE, self.request_answered)
-        hooks.add(CORE, self.request_failed)
-        hooks.add(CORE, self.around_tool, patient=True)
-        hooks.add(CORE, self.turn_ended)
-
-    async def request_sent(self, turn: Turn) -> None:
-        phase = self._touch_phase(turn)
-        if self._leaving:
-            phase.parked = True
-            await self._forever.wait()
-        phase.calling_model = True
-
-    async def request_answered(self, turn: Turn) -> None:
-        self._touch_phase(turn).calling_model = False
-
-    async def request_failed(self, turn: Turn) -> None:
-        self._touch_phase(turn).calling_model = False
-
-    async def around_tool(
-        self,
-        go: Callable[[Mapping[str, Json]], Awaitable[str | ToolOutput]],
-        args: Mapping[str, Json],
-        call: ToolCall,
-        turn: Turn,
-    ) -> str | ToolOutput:
-        # delegate_task waits for subagents, which are tracked themselves
-        phase, oversees = self._touch_phase(turn), call.name == DELEGATE or may_stop_this_process(call)
-        phase.running_tools += 1
-        phase.overseers += oversees
-        try:
-            return await go(args)
-        finally:
-            phase.running_tools -= 1
-            phase.overseers -= oversees
-            phase.since = time.monotonic()
-
-    async def turn_ended(self, turn: Turn) -> None:
-        self._turns.pop(turn.id, None)
-
-    def start(self) -> None:
-        self._leaving = True
-
-    async def wait_until_safe(self) -> None:
-        """Wait until an exit would interrupt no turn."""
-        while self.unsafe_turns:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
-
-    @property
-    def unsafe_turns(self) -> int:
-        """The number of turns that an exit would interrupt."""
-        return sum(not phase.is_safe() for phase in self._turns.values())
-
-    def _touch_phase(self, turn: Turn) -> TurnPhase:
-        phase = self._turns.setdefault(turn.id, TurnPhase())
-        phase.since = time.monotonic()
-        return phase
-
-
-def may_stop_this_process(call: ToolCall) -> bool:
-    """True for a command that may wait until this process has exited."""
-    command = call.args.get("command")
-    if not isinstance(command, str):
-        return False
-    return bool(_SERVICE_COMMANDS.search(command)) or re.search(rf"\b{os.getpid()}\b", command) is not None
-
-
 log = logging.getLogger(__name__)
 SUSPEND_TIMEOUT_S = 30.0
 """Time for plugins to handle that their turns are suspended."""
@@ -325,10 +210,9 @@ class _Server:
         self._model_reach = ModelHealth(self._model)
         platforms.open(app, partial(exit_request.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
-        self._scheduler = make_scheduler(app, platforms)
         self._control = ServeControl(app, platforms, exit_request, address)
         self._api: ApiRouter
-        self._mcp: McpEndpoint
+        self._server: Server
         for each in (self._tally, self._model_reach, self._drain):
             each.register(app.hooks)
         self._state = ServerState(profile=app.settings.profile)
@@ -356,32 +240,34 @@ class _Server:
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
-        fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         files = ApiFiles(
             settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits, self._app.chat_files
+        )
+        server = self._server = Server(
+            workdir=platforms.workdir,
+            gateway=platforms.gateway,
+            outbound=platforms.outbound,
+            runs=self._runs,
+            admission=admission,
+            control=self._control,
+            state=self._state,
+            keys=keys,
+            resolve_target=self._target,
         )
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
         logins = BrowserLogins(store.browsers, keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
-            *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
+            *endpoints(self._app, self._runs, admission, files),
             *endpoints_of(browsers),
             *admin_endpoints(self._app, self._control),
+            *(endpoint for feature in self._app.features for endpoint in feature.endpoints(server)),
         )
         api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)
-        tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
-        self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
-        hooks = self._webhooks = WebhookRoutes(
-            self._app.sessions,
-            self._app.schedules,
-            self._target,
-            workdir=platforms.workdir,
-            state=self._state,
-            secrets=secrets,
-        )
+        added = [route for feature in self._app.features for route in feature.routes(server, api)]
         if not self._is_web():
             return service.app(make_host_rules(settings), keys)
-        routes = [*PageFiles().routes(), *logins.routes(), *hooks.routes(), self._mcp.route()]
+        routes = [*PageFiles().routes(), *logins.routes(), *added]
         return service.app(make_host_rules(settings), keys, api, routes)
 
     def _is_web(self) -> bool:
@@ -393,22 +279,14 @@ class _Server:
         people = self._app.store.people
         return (await address_message(people, name, "an answer", self._platforms.names)).address
 
-    async def _send(self, to: str, text: str) -> str:
-        """Queue a message for a chat."""
-        outbound = await address_message(self._app.store.people, to, text, self._platforms.names)
-        await self._app.store.outbox.enqueue(outbound)
-        return "Queued."
-
     def background(self, notifier: SystemdNotifier) -> Iterator[Coroutine[Any, Any, None]]:
         """Coroutines that run while the server runs."""
         yield self._platforms.gateway.run()
         yield self._tally.watch_loop()
         yield self._runs.run()
-        yield self._mcp.run()
-        yield self._app.store.leaders.lead("schedules", self._scheduler.run)
+        yield from self._server.background
         if self._app.store.clustered:
             yield self._api.rate_limiter.share(self._app.store)
-            yield self._webhooks.rate_limiter.share(self._app.store)
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:
@@ -419,8 +297,8 @@ class _Server:
         where = f"alipes {__version__}{whose} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        webhooks = await self._app.store.webhooks.all()
-        for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
+        added = [note for list_notes in self._server.notes for note in await list_notes()]
+        for note in (*self._platforms.notes, *await self._app.notes(), *added):
             print(f"  {note}")
         if self._is_web():
             self._print_pages(address)
@@ -464,7 +342,7 @@ class _Server:
 
     async def _model(self) -> str:
         try:
-            choice = await self._app.choice()
+            choice = await self._app.models.default()
         except AlipesError as error:
             return str(error)
         return await find_connection_error(self._app.settings, choice.model)

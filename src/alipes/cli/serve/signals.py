@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
+from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.process_lock import LockHolder, find_holder
@@ -79,7 +80,6 @@ class ExitSignals(ExitRequest):
         self.request(order)
 
 
-LOCK_NAME = "serve.claim"
 EXIT_GRACE_S = 10.0
 """Time after its drain that the other process has to exit."""
 

@@ -4,10 +4,10 @@ import asyncio
 import base64
 import re
 from contextlib import suppress
+from functools import partial
 
 from msgspec import structs
 
-from alipes.app import App
 from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.input.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.input.file_index import FileIndex
@@ -20,7 +20,7 @@ from alipes.console.inbound import new_id
 from alipes.console.render import sanitize, to_one_line, truncate
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
-from alipes.features.skills.commands import skill_words
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Inbound, Said
 from alipes.sessions.commands import registry as commands
@@ -38,10 +38,6 @@ from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.commands.tools import tool_words
 from alipes.sessions.permissions import MODES
 
-LISTS = ("model", "resume")
-"""Commands that open a list in the terminal if they have no argument."""
-TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
-"""Commands whose argument is a message, which may name files."""
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
@@ -77,7 +73,11 @@ class TerminalCommands:
             "/plugins": lambda: plugin_words(app.plugins),
             "/mode": lambda: tuple(MODES),
             "/tools": lambda: tool_words(app.contributions.groups()),
-            "/skills": lambda: skill_words(app.skills.names(workdir)),
+        }
+        terminal.completer.arguments |= {
+            f"/{one.name}": partial(one.complete, app.features, workdir)
+            for one in commands.known_commands(app.contributions)
+            if one.complete is not None
         }
 
     def _update_completions(self) -> None:
@@ -92,15 +92,15 @@ class TerminalCommands:
             self._view.note(problem, bad=True)
         return inbound, shown + found.label
 
-    async def choose_argument(self, command: str, key: str) -> None:
+    async def choose_argument(self, command: commands.Command, key: str) -> None:
         """Let the user choose from a list, then run the command with the choice."""
-        if command == "model":
+        if command.chooses_model:
             chosen = await pick_model(self._terminal, self._app, key)
         else:
             active = await self._app.store.sessions.active(key)
             chosen = await pick_conversation(self._terminal, self._app, self._workdir, active.session if active else "")
         if chosen is not None:
-            text = f"/{command} {chosen}"
+            text = f"/{command.name} {chosen}"
             self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
 
     async def _model_choices(self) -> list[ArgumentChoice]:
@@ -109,7 +109,7 @@ class TerminalCommands:
 
     async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
         """Run the command now, even during a turn."""
-        if parsed.command.name in TEXT_COMMANDS:
+        if parsed.command.takes_message:
             inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
             parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
         app, view = self._app, self._view
@@ -167,7 +167,7 @@ class TerminalCommands:
             status.context_tokens = await store.archive.context_tokens(standing.session) or 0
             status.cost = None if spent.unpriced else spent.usage.cost or 0.0
         chosen = standing.model if standing else ""
-        await self.set_model(model or chosen or (await self._app.choice()).model)
+        await self.set_model(model or chosen or (await self._app.models.default()).model)
 
     async def set_model(self, model: str) -> None:
         status = self._view.status
@@ -245,7 +245,6 @@ def _diff_style(line: str, style: TerminalStyle) -> str:
 
 
 def _menu_entry(command: commands.Command) -> CommandEntry:
-    """`/model` and `/resume` open a list if they have no argument; others need theirs."""
-    needs_argument = bool(command.hint) and not command.hint.startswith("[") and command.name not in LISTS
+    needs_argument = bool(command.hint) and not command.hint.startswith("[") and not command.opens_list
     aliases = tuple(f"/{alias}" for alias in command.aliases)
     return CommandEntry(f"/{command.name}", command.help, needs_argument, aliases)

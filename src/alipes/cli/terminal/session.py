@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from alipes.app import App, open_app
-from alipes.cli.terminal.commands import HELD_HINT, LISTS, TerminalCommands
+from alipes.app import open_app
+from alipes.cli.terminal.commands import HELD_HINT, TerminalCommands
 from alipes.cli.terminal.input.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.pickers.conversation_picker import pick_conversation
 from alipes.cli.terminal.screen.notifications import TerminalNotifier
@@ -29,6 +29,7 @@ from alipes.console.inbound import PLATFORM, ConversationPlace, describe_return,
 from alipes.console.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.console.options import ConversationChoice, TalkOptions
 from alipes.console.render import format_choice
+from alipes.core.app import App
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import (
     Address,
@@ -50,8 +51,6 @@ from alipes.sessions.subagents.text import describe_interrupted
 from alipes.sessions.user_shell import is_shell_command
 from alipes.tools.common import child_environment
 
-ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
-"""Commands that change the conversation of later messages, so they run in the order typed."""
 SEND_TIMEOUT_S = 0.3
 """How long a stop waits for messages that are being sent; a plugin may delay them."""
 STOP_TIMEOUT_S = 2.0
@@ -173,7 +172,7 @@ class TerminalSession:
             self._inbound = structs.replace(self._inbound, model=model)
             view.note(f"Using {model} (from --model).")
         else:
-            choice = await app.choice()
+            choice = await app.models.default()
             model = choice.model
             view.note(format_choice(choice, setup="/setup"))
             hint = choice.hint
@@ -256,7 +255,8 @@ class TerminalSession:
 
     async def _undo_last_turn(self, inbound: Inbound) -> None:
         """Undo the turn whose message was edited, before the new message is sent."""
-        undo = commands.Parsed(commands.BY_NAME["undo"], "")
+        undo = commands.parse("/undo", self._app.contributions)
+        assert undo is not None
         reply = await commands.run(self._app.context(inbound), undo)
         self._view.note(reply.text, bad=reply.failed)
 
@@ -313,19 +313,19 @@ class TerminalSession:
             reply = AnswerQuestion(asked.ask, asked.interpret(typed.text), "terminal")
             group.create_task(self._app.sessions.post(self._address.key, reply))
             return
-        if parsed is not None and parsed.command.name in LISTS and not parsed.args:
+        if parsed is not None and parsed.command.opens_list and not parsed.args:
             self._terminal.bottom.queued.pop(typed.id, None)
-            group.create_task(self._commands.choose_argument(parsed.command.name, self._address.key))
+            group.create_task(self._commands.choose_argument(parsed.command, self._address.key))
             return
-        if parsed is None or parsed.command.name in ORDERED_COMMANDS or parsed.command.sends:
+        if parsed is None or parsed.command.in_order:
             self._outgoing.put_nowait(typed)
             return
-        if parsed.command.name == "model" and parsed.args:  # overrides --model
+        if parsed.command.chooses_model and parsed.args:
             self._inbound = structs.replace(self._inbound, model="")
         group.create_task(self._run_command(parsed, typed))
 
     async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
-        if parsed.command.name == "stop":
+        if parsed.command.stops_turn:
             await self._wait_until_sent(SEND_TIMEOUT_S)
         await self._commands.run(parsed, typed, self._as_inbound(typed))
 

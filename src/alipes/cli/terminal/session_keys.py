@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from alipes.app import App
 from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
+from alipes.core.app import App
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_count
 from alipes.sessions.permissions import MODES, cycle_mode

@@ -3,12 +3,12 @@
 import asyncio
 import time
 
-from alipes.app import App
 from alipes.cli.terminal.input.key_bindings import TypedText
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.console.render import sanitize, to_one_line, truncate
 from alipes.console.styles import apply_style, wrap_text
+from alipes.core.app import App
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Inbound
 from alipes.sessions.user_shell import MARK, parse_command, split_status, to_notice

@@ -16,8 +16,8 @@ from alipes.compat.hermes.loop_access import allow_threads, disallow_threads
 from alipes.compat.hermes.state import HookState, PlatformEntry, PluginEnvironment, ToolEntry
 from alipes.config.paths import has_own_environ
 from alipes.config.settings import Settings
-from alipes.features.schedules.schedules import Schedules
 from alipes.plugins.context import Context, Host
+from alipes.plugins.foreign_loaders import FindFeature
 from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions
@@ -48,9 +48,8 @@ class MemoryOwner(Protocol):
 class Bridge:
     """One per app. Methods may be called from any thread unless they say otherwise."""
 
-    def __init__(self, host: Host, settings: Settings, schedules: Callable[[], Schedules] | None = None) -> None:
-        """`schedules`: opens the scheduled jobs of the app."""
-        self.host, self.settings, self.schedules = host, settings, schedules
+    def __init__(self, host: Host, settings: Settings, find_feature: FindFeature | None = None) -> None:
+        self.host, self.settings, self.find_feature = host, settings, find_feature
         self.gateway = GatewayRunner()
         self.state = HookState()
         self.tools: dict[str, ToolEntry] = {}

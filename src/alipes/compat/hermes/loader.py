@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -16,12 +16,13 @@ from alipes.compat.hermes.file_hooks import open_file_hook
 from alipes.compat.hermes.hooks import record_state
 from alipes.compat.hermes.modules import install
 from alipes.compat.hermes.modules.memory_provider import MemoryProvider
+from alipes.compat.hermes.modules.names import NAMES
 from alipes.compat.hermes.shell_hooks import open_shell_hooks
 from alipes.config.settings import Settings
-from alipes.features.schedules.schedules import Schedules
 from alipes.kernel.errors import PluginError
 from alipes.plugins.context import Context, Host
 from alipes.plugins.discovery import DiscoveredPlugin, add_package, forget, run_module, source_spec
+from alipes.plugins.foreign_loaders import FindFeature
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
 
@@ -101,9 +102,14 @@ def _forget_bundled(folder: Path) -> None:
             sys.modules.pop(family, None)
 
 
-def open_loader(host: Host, settings: Settings, schedules: Callable[[], Schedules] | None = None) -> "HermesLoader":
+def open_loader(host: Host, settings: Settings, find_feature: FindFeature | None = None) -> "HermesLoader":
     """One per app."""
-    return HermesLoader(Bridge(host, settings, schedules))
+    return HermesLoader(Bridge(host, settings, find_feature))
+
+
+def provided_names() -> Mapping[str, Collection[str]]:
+    """The modules that a plugin of Hermes may import, and the names in each."""
+    return NAMES
 
 
 class HermesLoader:

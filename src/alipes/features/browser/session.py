@@ -50,6 +50,9 @@ class BrowserSession:
         self.hosts_read: tuple[str, ...] = ()
         """Whose text the last result contained."""
 
+    def mark_used(self) -> None:
+        self.last_used = asyncio.get_running_loop().time()
+
     @property
     def has_page(self) -> bool:
         return self.tabs.current is not None
@@ -68,7 +71,7 @@ class BrowserSession:
 
     async def open_tab(self) -> "Page":
         """A new tab, which becomes the current one."""
-        self.tabs.current = None
+        self.tabs.choose(None)
         return await self.open_page()
 
     async def leave_tab(self, page: "Page") -> None:
@@ -80,7 +83,7 @@ class BrowserSession:
         pages = self.tabs.pages
         if not 1 <= number <= len(pages):
             raise ToolError(f"there is no tab {number}; open tabs: {len(pages)}")
-        self.tabs.current = pages[number - 1]
+        self.tabs.choose(pages[number - 1])
 
     async def element(self, ref: str) -> "Locator":
         """The element with this reference. Raises `ToolError` if it is not in the latest snapshot."""
@@ -96,7 +99,7 @@ class BrowserSession:
         """After an act: wait until another page that it opened is loaded, also while a person is asked about it."""
         await asyncio.sleep(SETTLE_S)
         await self.tabs.wait_until(lambda: not self.tabs.opening, NEW_TAB_S)
-        self.tabs.opening = 0
+        self.tabs.forget_opening()
         await self.guard.wait_for_answers()
         if self.guard.document_requests == documents_before:
             return

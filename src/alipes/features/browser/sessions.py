@@ -145,8 +145,8 @@ class BrowserSessions:
         succeeded = False
         try:
             async with session.lock:
-                session.last_used = _now()
-                session.tabs.dialog_answer = self.config.dialogs
+                session.mark_used()
+                session.tabs.answer_dialogs(self.config.dialogs)
                 scope = CommandScope(act.session, act.workdir, act.turn)
                 self._proxy.set_turn(act.session, act.turn)
                 async with session.guard.act(scope, self.config.timeout):
@@ -165,7 +165,7 @@ class BrowserSessions:
                 self._spawn(session.stop_loading())
             raise
         finally:
-            session.last_used = _now()
+            session.mark_used()
             if known is None and not succeeded and not session.has_page:
                 self._close_soon(act.session)
             self._changed.set()
@@ -238,7 +238,7 @@ class BrowserSessions:
             take_refusals=partial(_take_refusals, self._proxy, act.session),
             downloads=process.downloads,
         )
-        session.last_used = _now()
+        session.mark_used()
         self._sessions[act.session] = session
         return session
 

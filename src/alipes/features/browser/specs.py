@@ -100,5 +100,8 @@ class BrowserOffTool:
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec
 
+    def why_unavailable(self) -> str:
+        return OFF
+
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         raise ToolError(OFF)

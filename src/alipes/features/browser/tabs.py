@@ -82,6 +82,17 @@ class Tabs:
         self.current = page
         self._spawn(ignore_errors(self._watch_new_tabs(page)))
 
+    def choose(self, page: "Page | None") -> None:
+        """It is the current one from now on; None: the next one that is opened."""
+        self.current = page
+
+    def forget_opening(self) -> None:
+        """No longer wait for tabs that a page began to open."""
+        self.opening = 0
+
+    def answer_dialogs(self, answer: DialogAnswer) -> None:
+        self.dialog_answer = answer
+
     def add_note(self, text: str) -> None:
         """What happened besides, for the next result."""
         if text not in self._notes:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.config.settings import CheckpointsConfig
 from alipes.features.checkpoints.folder import FileRules, ProjectFolder, find_folder
 from alipes.features.checkpoints.git import GIT_MISSING, CheckpointError, ShadowGit, find_git
 from alipes.features.checkpoints.prune import prune_stores
 from alipes.features.checkpoints.restore import FolderWriter, open_folder_writer
+from alipes.features.checkpoints.settings import CheckpointsConfig
 from alipes.features.checkpoints.store import (
     Checkpoint,
     CheckpointRecord,

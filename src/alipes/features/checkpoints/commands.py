@@ -7,11 +7,13 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from alipes.features.checkpoints.checkpoints import Checkpoints, ListedCheckpoint, RestorePlan, RestoreResult
+from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.checkpoints.git import CheckpointError
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import format_ago, format_columns, format_count
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 from alipes.sessions.commands.project import MAX_LINES
+from alipes.sessions.commands.registry import Command
 
 Part: TypeAlias = Literal["files", "conversation", "both"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -52,11 +54,10 @@ async def rollback(context: CommandContext, args: str) -> CommandReply:
 
 def find_checkpoints(context: CommandContext) -> Checkpoints:
     """Raises `CheckpointError` if there are none of this folder, with the reason."""
-    if context.checkpoints is None:
-        raise CheckpointError("Checkpoints are not available here.")
-    if why := context.checkpoints.why_off(context.inbound.workdir):
+    checkpoints = context.features.get(CheckpointsFeature).checkpoints
+    if why := checkpoints.why_off(context.inbound.workdir):
         raise CheckpointError(f"No checkpoints: {why}.")
-    return context.checkpoints
+    return checkpoints
 
 
 async def _list(context: CommandContext) -> CommandReply:
@@ -160,3 +161,18 @@ def name_files(paths: Sequence[str]) -> str:
 
 def _printable(path: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f]", "?", path).encode(errors="replace").decode()
+
+
+COMMANDS = (
+    Command(
+        "rollback",
+        "[diff N | N [files|conversation|both] [--force]]",
+        "list checkpoints of this folder; show the changes since one, or go back to it",
+        rollback,
+        group="Project",
+        place=3,
+        run_once=True,
+        changes_transcript=True,
+        owners_only=True,
+    ),
+)

@@ -7,13 +7,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.core.app import App
 from alipes.features.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
 from alipes.features.checkpoints.commands import Part, find_checkpoints, roll_back
+from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.checkpoints.git import CheckpointError
+from alipes.features.server import Server
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.context import CommandContext
-from alipes.store.ports.api import ApiSession
-from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.store.sql.api_runs import ApiSession
+from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response
 from alipes.web.runs.lookup import find_session
 
 
@@ -61,7 +64,7 @@ class RollbackDocument(Struct, frozen=True):
 
 
 class CheckpointEndpoints:
-    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+    def __init__(self, app: App, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._workdir = app, workdir
         self._store = app.store.api_runs
@@ -143,3 +146,7 @@ def _to_document(listed: ListedCheckpoint) -> CheckpointDocument:
     record = listed.checkpoint.record
     files = tuple(each.encode(errors="replace").decode() for each in listed.files)
     return CheckpointDocument(listed.checkpoint.number, record.time, record.turn, record.words, files)
+
+
+def endpoints(feature: CheckpointsFeature, server: Server) -> Iterator[ApiEndpoint]:
+    return endpoints_of(CheckpointEndpoints(feature.app, workdir=server.workdir))

@@ -5,21 +5,23 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.features.checkpoints.checkpoints import Checkpoints
-from alipes.features.checkpoints.git import CheckpointError
-from alipes.features.checkpoints.store import Checkpoint, CheckpointRecord
+from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Envelope, Notice, Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
+
+if TYPE_CHECKING:
+    from alipes.features.checkpoints.store import Checkpoint, CheckpointRecord
 
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 3.0
@@ -39,10 +41,10 @@ class TurnCheckpoints:
     """An async context manager, which finishes its work when it is left."""
 
     def __init__(
-        self, checkpoints: Checkpoints, contributions: Contributions, store: Store, tasks: BackgroundTasks
+        self, feature: CheckpointsFeature, contributions: Contributions, store: Store, tasks: BackgroundTasks
     ) -> None:
         """`tasks`: for work after a turn."""
-        self._checkpoints, self._contributions = checkpoints, contributions
+        self._feature, self._contributions = feature, contributions
         self._store, self._tasks = store, tasks
         self._turns: dict[str, Checkpoint | None] = {}
         """By turn of a person: its checkpoint; None if there is none, as it failed."""
@@ -78,15 +80,17 @@ class TurnCheckpoints:
 
     async def _begin(self, turn: Turn) -> None:
         """Make the checkpoint of a turn. A failure is reported and does not stop the turn."""
+        from alipes.features.checkpoints.git import CheckpointError
+
         if self._pruning is not None and not self._pruning.done():
             self._pruning.cancel()
         record, workdir = _describe_turn(turn), turn.inbound.workdir
         self._turns[record.turn] = None
-        if self._checkpoints.why_off(workdir):
+        if self._feature.checkpoints.why_off(workdir):
             return
         again = turn.attempt > 1 or record.turn != turn.id  # resumed, or a subagent of a turn that has one
         try:
-            self._turns[record.turn] = await self._checkpoints.make(workdir, record, again=again)
+            self._turns[record.turn] = await self._feature.checkpoints.make(workdir, record, again=again)
         except CheckpointError as error:
             log.warning("no checkpoint of %s: %s", workdir, error)
             text = f"No checkpoint before this change: {error}."
@@ -101,10 +105,10 @@ class TurnCheckpoints:
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _finish(self, checkpoint: Checkpoint, workdir: str) -> None:
-        await self._checkpoints.finish(workdir, checkpoint)
+    async def _finish(self, checkpoint: "Checkpoint", workdir: str) -> None:
+        await self._feature.checkpoints.finish(workdir, checkpoint)
         if self._pruning is None or self._pruning.done():
-            self._pruning = self._tasks.spawn(self._checkpoints.prune, "checkpoint limits")
+            self._pruning = self._tasks.spawn(self._feature.checkpoints.prune, "checkpoint limits")
 
 
 def is_read_only(call: ToolCall) -> bool:
@@ -122,8 +126,18 @@ def _person_turn(turn: Turn) -> str:
     return origin.turn if origin is not None and origin.turn and not origin.reports else turn.id
 
 
-def _describe_turn(turn: Turn) -> CheckpointRecord:
+def _describe_turn(turn: Turn) -> "CheckpointRecord":
+    from alipes.features.checkpoints.store import CheckpointRecord
+
     origin = turn.inbound.origin
     words = origin.goal if origin is not None and origin.goal else without_attachments(turn.inbound.text)
     session = origin.session if origin is not None and origin.session else turn.session
     return CheckpointRecord(_person_turn(turn), session, format_excerpt(words, WORDS)[1:-1], time.time())
+
+
+async def add_hooks(feature: CheckpointsFeature, stack: AsyncExitStack) -> None:
+    app = feature.app
+    turns = TurnCheckpoints(feature, app.contributions, app.store, app.resources.tasks)
+    await stack.enter_async_context(turns)
+    app.add_hooks(turns.around_tool, patient=True)
+    app.add_hooks(turns.turn_ended)

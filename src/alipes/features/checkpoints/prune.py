@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.settings import CheckpointsConfig
 from alipes.features.checkpoints.folder import ProjectFolder
 from alipes.features.checkpoints.git import CheckpointError
+from alipes.features.checkpoints.settings import CheckpointsConfig
 from alipes.features.checkpoints.store import BEFORE, FOLDER_FILE, CheckpointStore
 
 log = logging.getLogger(__name__)

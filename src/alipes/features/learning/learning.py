@@ -37,7 +37,7 @@ from alipes.kernel.messages import Message, user
 from alipes.kernel.turns import Turn
 from alipes.runtime.front_matter import split_front_matter
 from alipes.runtime.redaction import Mask
-from alipes.store.ports.memory import Proposal
+from alipes.store.sql.proposals import Proposal
 
 TASK = "learning"
 MAX_PENDING = 10

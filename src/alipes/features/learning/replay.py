@@ -14,7 +14,7 @@ from alipes.agent.model_call import ModelOpener, RetryPolicy
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.ports import Tool, ToolContext, ToolSpec
 from alipes.kernel.turns import Ending, Event, Inbound, Said, Turn
-from alipes.kernel.usage import UsageRecord
+from alipes.store.sql.usage import UsageRecord
 
 MAX_STEPS = 40
 TASK = "skill test"

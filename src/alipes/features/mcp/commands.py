@@ -1,14 +1,16 @@
 """`/mcp`: shows the MCP servers, connects to one again, and accepts changed tools."""
 
+from alipes.features.mcp.feature import McpFeature
 from alipes.kernel.formatting import format_columns, format_count
 from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.registry import Command
 
 _USAGE = "Usage: /mcp [reload NAME | accept NAME]"
 NONE = "No MCP servers. Add one with `alipes mcp add`, or as [mcp.servers.NAME] in config.toml."
 
 
 async def mcp(context: CommandContext, args: str) -> CommandReply:
-    servers = context.mcp
+    servers = context.features.get(McpFeature).servers
     if servers is None or not servers.statuses():
         return CommandReply(NONE)
     match args.split():
@@ -30,3 +32,15 @@ async def mcp(context: CommandContext, args: str) -> CommandReply:
             head = f"Accepted {format_count(len(accepted), 'tool')} of {name}, from the next turn on:"
             return CommandReply("\n".join([head, *(f"  {line}" for line in lines)]))
     return CommandReply(_USAGE, failed=True)
+
+
+COMMANDS = (
+    Command(
+        "mcp",
+        "[reload NAME | accept NAME]",
+        "list the MCP servers; reload one, or accept its changed tools",
+        mcp,
+        group="alipes",
+        place=6,
+    ),
+)

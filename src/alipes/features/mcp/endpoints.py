@@ -1,14 +1,17 @@
 """Endpoints for MCP servers: their states and tools, connecting again, and accepting changed tools."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from starlette.responses import Response
 
 from alipes.config.display import mask
+from alipes.features.mcp.feature import McpFeature
+from alipes.features.server import Server
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.web.control import AdminServices, refuse_invalid
-from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
+from alipes.web.control import refuse_invalid
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response
 
 if TYPE_CHECKING:
     from alipes.features.mcp.client.server import ServerStatus
@@ -45,13 +48,13 @@ class McpAcceptBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpEndpoints:
-    def __init__(self, app: AdminServices) -> None:
-        self._app = app
+    def __init__(self, feature: McpFeature) -> None:
+        self._app, self._feature = feature.app, feature
 
     @ApiEndpoint("GET", "/v1/mcp", "admin", readable=True, answer=McpServerList)
     async def list(self, _call: ApiCall) -> Response:
         """List the MCP servers. None is started for it."""
-        servers = self._app.mcp
+        servers = self._feature.servers
         listed = () if servers is None else tuple(self._document(servers, each) for each in servers.statuses())
         return json_response(McpServerList(listed))
 
@@ -80,7 +83,7 @@ class McpEndpoints:
         return self._answer(servers, name)
 
     def _find(self, call: ApiCall) -> "tuple[McpServers, str]":
-        servers, name = self._app.mcp, call.path["name"]
+        servers, name = self._feature.servers, call.path["name"]
         if servers is None or name not in servers.servers:
             known = ", ".join(servers.servers) if servers is not None else ""
             raise HttpProblem(404, f"there is no MCP server {name}. Configured: {known or 'none'}.", code="no_server")
@@ -107,3 +110,7 @@ class McpEndpoints:
 
     def _hide(self, text: str) -> str:
         return self._app.secrets(mask(text))
+
+
+def endpoints(feature: McpFeature, _server: Server) -> Iterator[ApiEndpoint]:
+    return endpoints_of(McpEndpoints(feature))

@@ -1,9 +1,11 @@
 """Values of the memory: whose notes a message uses, and what changes of them are. Pure values."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from alipes.kernel.messages import Json
 from alipes.kernel.turns import Inbound
 
 MemoryTarget: TypeAlias = Literal["memory", "user"]
@@ -37,6 +39,15 @@ class MemoryEdit(Struct, frozen=True):
     """The new entry; unused by `remove`."""
     old_text: str = ""
     """A part of the entry to replace or remove."""
+
+
+def parse_edit(args: Mapping[str, Json]) -> MemoryEdit | None:
+    """The change that a call asks for; None if it only reads."""
+    action = next((each for each in get_args(MemoryAction) if each == args.get("action")), None)
+    target = next((each for each in get_args(MemoryTarget) if each == args.get("target")), None)
+    if action is None or target is None:
+        return None
+    return MemoryEdit(action, target, str(args.get("content") or "").strip(), str(args.get("old_text") or "").strip())
 
 
 class MemoryOrigin(Struct, frozen=True):

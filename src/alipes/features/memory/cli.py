@@ -6,19 +6,20 @@ import os
 from alipes.app import open_for_checks
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
-from alipes.console import help_text, render
+from alipes.console import render
 from alipes.console.options import OptionParser
 from alipes.features.memory.commands import memory
+from alipes.features.memory.help import MEMORY
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.turns import Address, Inbound
-from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.context import CommandReply
 
 ACTIONS = ("list", "add", "edit", "merge", "remove", "history", "diff", "undo", "pending", "accept", "reject")
 
 
 def run(argv: list[str]) -> int:
-    parser = OptionParser("alipes memory", help_text.MEMORY)
+    parser = OptionParser("alipes memory", MEMORY)
     _, words = parser.parse_with_words(argv)
     if words and words[0] not in ACTIONS:
         parser.error(f"unknown action: {words[0]} (use {', '.join(ACTIONS)}).{did_you_mean(words[0], ACTIONS)}")
@@ -31,7 +32,6 @@ async def _run(settings: Settings, text: str) -> CommandReply:
     inbound = Inbound(os.urandom(8).hex(), Address("terminal", "shell"), "owner", f"/memory {text}", owner=True)
     async with open_for_checks(settings) as app:
         try:
-            context = CommandContext(inbound, app.sessions, app.store, app.models, app.choice, memory=app.memory)
-            return await memory(context, text, "alipes memory")
+            return await memory(app.context(inbound), text, "alipes memory")
         except ToolError as error:
             raise ConfigError(str(error)) from error

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from alipes.features.memory.change import OWNER, MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.features.memory.entries import Entry, format_diff, parse_entries
+from alipes.features.memory.feature import MemoryFeature
 from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import MemoryFull, describe_change
 from alipes.features.memory.service import MemoryService, decode_edit
@@ -16,7 +17,8 @@ from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
-from alipes.store.ports.memory import Proposal
+from alipes.sessions.commands.registry import Command
+from alipes.store.sql.proposals import Proposal
 
 USAGE = (
     "Usage: {} [history | diff [N] | undo [N] | add [user] TEXT | edit N TEXT | merge N M TEXT | "
@@ -49,8 +51,8 @@ class _Place(Struct, frozen=True):
 
 async def memory(context: CommandContext, args: str, command: str = "/memory") -> CommandReply:
     """`command`: how it is called here."""
-    service, scope = context.memory, memory_scope(context.inbound)
-    if service is None or scope is None:
+    service, scope = context.features.get(MemoryFeature).service, memory_scope(context.inbound)
+    if scope is None:
         return CommandReply(NOT_HERE, failed=True)
     action, _, rest = args.strip().partition(" ")
     place = _Place(service, scope, MemoryOrigin("person"), command)
@@ -270,3 +272,13 @@ _WRITERS: dict[str, Callable[[_Place, str], Awaitable[CommandReply]]] = {
     "accept": _accept,
     "reject": _reject,
 }
+COMMANDS = (
+    Command(
+        "memory",
+        "[history | diff N | undo N | add TEXT | edit N TEXT | remove N | pending]",
+        "show the notes of earlier conversations; change them or take a change back",
+        memory,
+        group="Memory",
+        place=1,
+    ),
+)

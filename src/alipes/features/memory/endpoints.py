@@ -1,5 +1,6 @@
 """Endpoints for the memory: the notes of the owner and of others, their changes, rewriting and undoing."""
 
+from collections.abc import Iterator
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
@@ -7,12 +8,14 @@ from starlette.responses import Response
 
 from alipes.features.memory.change import OWNER, MemoryAuthor, MemoryChange, MemoryOrigin, MemoryTarget
 from alipes.features.memory.entries import format_diff, parse_entries
+from alipes.features.memory.feature import MemoryFeature
 from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import MAX_HISTORY, MemoryConflict, describe_change
+from alipes.features.server import Server
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import hash_text
-from alipes.web.control import AdminServices, refuse_invalid
-from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
+from alipes.web.control import refuse_invalid
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response
 
 PersonScope: TypeAlias = Annotated[
     str, Meta(max_length=1000, description="Whose notes: empty for the owner's, or `scope` of one of `people`.")
@@ -92,8 +95,8 @@ class UndoBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryEndpoints:
-    def __init__(self, app: AdminServices) -> None:
-        self._app, self._service, self._memory = app, app.memory, app.memory.memory
+    def __init__(self, feature: MemoryFeature) -> None:
+        self._app, self._service, self._memory = feature.app, feature.service, feature.service.memory
 
     @ApiEndpoint(
         "GET", "/v1/memory", "admin", readable=True, query=MemoryQuery, answer=MemoryDocument, errors=(404, 409)
@@ -186,3 +189,7 @@ class MemoryEndpoints:
             sources=origin.sources,
             undone_by=change.undone_by,
         )
+
+
+def endpoints(feature: MemoryFeature, _server: Server) -> Iterator[ApiEndpoint]:
+    return endpoints_of(MemoryEndpoints(feature))

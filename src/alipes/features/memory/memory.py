@@ -13,15 +13,14 @@ from typing import TypeAlias
 from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.features.memory.entries import apply_edit, format_diff, parse_entries, suggest_merges, undo_change
 from alipes.features.memory.files import FILE_NAMES, MemoryFiles
-from alipes.features.memory.secrets import contains_secret
 from alipes.features.memory.settings import MemoryConfig
+from alipes.features.memory.store import MemoryStore
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt, hash_text
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.redaction import Mask
 from alipes.runtime.tasks import run_to_completion
-from alipes.store.ports.memory import MemoryStore
 
 FindBlock: TypeAlias = Callable[[Turn], Awaitable[str]]
 """The part of the system prompt that a memory plugin adds; empty if there is none."""
@@ -167,6 +166,8 @@ class Memory:
         return after
 
     def _check_text(self, text: str) -> None:
+        from alipes.features.memory.secrets import contains_secret  # noqa: PLC0415
+
         if contains_secret(text, self._mask):
             raise ToolError("not saved: this looks like a secret. Note where it is kept instead, such as a variable.")
         if _HIDDEN.search(text):

@@ -2,35 +2,26 @@
 
 from msgspec import structs
 
-from alipes.agent.auxiliary import BackgroundTasks
-from alipes.config.settings import Settings
+from alipes.core.app import App
 from alipes.features.memory.change import MemoryChange
 from alipes.features.memory.files import MemoryFiles
 from alipes.features.memory.memory import Memory
 from alipes.features.memory.recall import MemoryRecall
 from alipes.features.memory.service import MemoryService, format_announcement
+from alipes.features.memory.store import MemoryStore
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Envelope, Notice, PermissionMode, Turn
-from alipes.plugins.registry import Contributions
-from alipes.runtime.redaction import Mask
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 
-def make_memory_service(
-    settings: Settings,
-    store: Store,
-    sessions: Sessions,
-    *,
-    contributions: Contributions,
-    mask: Mask,
-    tasks: BackgroundTasks,
-) -> MemoryService:
-    config, paths = settings.memory, settings.paths
-    memory = Memory(config, MemoryFiles(paths.memory, paths.memory_lock), store.memory, mask=mask)
-    people = MemoryPeople(store, sessions, notify_chats=config.notify)
-    recall = MemoryRecall(contributions, config, tasks)
+def make_memory_service(app: App) -> MemoryService:
+    config, paths, store = app.settings.memory, app.settings.paths, app.store
+    files = MemoryFiles(paths.memory, paths.memory_lock)
+    memory = Memory(config, files, store.tables(MemoryStore), mask=app.secrets)
+    people = MemoryPeople(store, app.sessions, notify_chats=config.notify)
+    recall = MemoryRecall(app.contributions, config, app.resources.tasks)
     return MemoryService(memory, recall, people, proposals=store.proposals, sources=store.sources)
 
 

@@ -10,11 +10,10 @@ from typing import Protocol
 import msgspec
 from msgspec import structs
 
-from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope, parse_edit
 from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import Memory, describe_change
 from alipes.features.memory.recall import MemoryRecall
-from alipes.features.memory.tool import parse_edit
 from alipes.kernel.approvals import MEMORY, is_message_source
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError
@@ -25,7 +24,7 @@ from alipes.kernel.turns import PermissionMode, Turn
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
-from alipes.store.ports.memory import Proposal, ProposalStore
+from alipes.store.sql.proposals import Proposal, ProposalStore
 
 NOBODY_HERE = "memory is not available here"
 _SHOWN_SOURCES = 2

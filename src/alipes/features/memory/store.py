@@ -14,7 +14,7 @@ _COLUMNS = """number, scope, target, action, before, after, author, session_id, 
 _sources_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-class SqlMemory(SqlRows):
+class MemoryStore(SqlRows):
     """The files themselves are not here: their text is compared with the last change, so a hand edit is noticed."""
 
     async def find_snapshot(self, session: str) -> tuple[str, str] | None:

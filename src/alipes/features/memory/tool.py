@@ -1,25 +1,17 @@
-"""`memory`: reads and changes the notes that are kept from one conversation to the next. Storage is passed in."""
+"""`memory`: reads and changes the notes that are kept from one conversation to the next."""
 
 from collections.abc import Mapping
-from typing import Protocol, get_args
+from typing import get_args
 
-from alipes.features.memory.change import MemoryAction, MemoryEdit, MemoryTarget
+from alipes.features.memory.change import MemoryAction, MemoryTarget, parse_edit
+from alipes.features.memory.feature import MemoryFeature
+from alipes.features.memory.service import MemoryService
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import Tool, ToolContext, ToolSpec
 from alipes.tools.common import make_schema
 
 READ = "read"
-
-
-class KeepsNotes(Protocol):
-    """The notes of the person whom a turn works for."""
-
-    async def describe(self, act: ToolContext, target: MemoryTarget) -> str:
-        """The text of one file."""
-
-    async def change(self, act: ToolContext, edit: MemoryEdit) -> str:
-        """Make the edit; returns what to tell the model. Raises `ToolError`."""
 
 
 class MemoryTool:
@@ -39,23 +31,18 @@ class MemoryTool:
         ),
     )
 
-    def __init__(self, notes: KeepsNotes) -> None:
-        self._notes = notes
+    def __init__(self, service: MemoryService) -> None:
+        self._service = service
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         if args["action"] == READ:
             target: MemoryTarget = "user" if args["target"] == "user" else "memory"
-            return await self._notes.describe(act, target)
+            return await self._service.describe(act, target)
         edit = parse_edit(args)
         if edit is None:
             raise ToolError(f"unknown action {args['action']!r}")
-        return await self._notes.change(act, edit)
+        return await self._service.change(act, edit)
 
 
-def parse_edit(args: Mapping[str, Json]) -> MemoryEdit | None:
-    """The change that a call asks for; None if it only reads."""
-    action = next((each for each in get_args(MemoryAction) if each == args.get("action")), None)
-    target = next((each for each in get_args(MemoryTarget) if each == args.get("target")), None)
-    if action is None or target is None:
-        return None
-    return MemoryEdit(action, target, str(args.get("content") or "").strip(), str(args.get("old_text") or "").strip())
+def tools(feature: MemoryFeature) -> tuple[Tool, ...]:
+    return (MemoryTool(feature.service),)

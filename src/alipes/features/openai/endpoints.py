@@ -5,13 +5,16 @@ from typing import Literal
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.features.openai.chat import ChatCompletions
+from alipes.features.openai.feature import OpenAiFeature
 from alipes.features.openai.responses import ResponseEndpoints
 from alipes.features.openai.turns import OpenAiTurns, to_json
+from alipes.features.server import Server
 from alipes.providers.registry import similar_names
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.web.admission import DEFAULT_MODEL, TurnAdmission
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, endpoints_of
+from alipes.web.admission import DEFAULT_MODEL
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of
 
 CREATED = 1_700_000_000
 """OpenAI clients require a creation time; ours is always the same."""
@@ -30,7 +33,7 @@ class ModelList(Struct, frozen=True):
 
 
 class ModelEndpoints:
-    def __init__(self, app: ApiServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     @ApiEndpoint("GET", "/v1/models", "read", answer=ModelList)
@@ -59,11 +62,10 @@ def _model(name: str) -> ModelObject:
     return ModelObject(name, name.partition("/")[0])
 
 
-def endpoints(
-    app: ApiServices, admission: TurnAdmission, fetcher: PublicFetcher, *, workdir: str = ""
-) -> tuple[ApiEndpoint, ...]:
-    """`fetcher`: fetches remote images. `workdir`: working directory of the agent's tools."""
-    turns = OpenAiTurns(app, admission, workdir=workdir)
+def endpoints(feature: OpenAiFeature, server: Server) -> tuple[ApiEndpoint, ...]:
+    app = feature.app
+    fetcher = PublicFetcher(app.scope, app.settings.fetch.allow, name="api-images")
+    turns = OpenAiTurns(app, server.admission, workdir=server.workdir)
     return (
         *endpoints_of(ChatCompletions(turns, fetcher)),
         *endpoints_of(ResponseEndpoints(app, turns, fetcher)),

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.features.openai.remote_images import fetch_images
 from alipes.features.openai.requests import ConversationName, ResponseRequest, parse_response
 from alipes.features.openai.turns import (
@@ -32,9 +33,9 @@ from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFin
 from alipes.providers.wire import arguments_json
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
-from alipes.store.ports.api import StoredResponse
 from alipes.store.ports.archive import TurnFacts
-from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
+from alipes.store.sql.api_runs import StoredResponse
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, HttpProblem
 from alipes.web.runs.lookup import find_session
 from alipes.web.sse import EventStream, SendFrames, frame
 
@@ -334,7 +335,7 @@ _echoes = msgspec.json.Decoder(RequestEcho)
 
 
 class ResponseEndpoints:
-    def __init__(self, app: ApiServices, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
+    def __init__(self, app: App, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
         self._app, self._turns, self._fetcher = app, turns, fetcher
         self._sessions = app.store.api_runs
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
+from alipes.core.app import App
 from alipes.features.openai.requests import ParsedRequest, conversation_hash
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
@@ -36,9 +37,9 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
-from alipes.store.ports.api import AdmittedContinuation, Continuation, HistoryMismatch
+from alipes.store.sql.api_history import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
+from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, HttpProblem, retry_after_header
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
 from alipes.web.templates import expand_input
 
@@ -263,7 +264,7 @@ class OpenAiTurn(Struct, frozen=True):
 
 
 class OpenAiTurns:
-    def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
+    def __init__(self, app: App, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
         self._seeding = app.store.api_history

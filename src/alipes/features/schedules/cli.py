@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
+from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
-from alipes.console import help_text
 from alipes.console.common import confirm, print_json, print_list, run_in_store
 from alipes.console.options import Details, OptionParser
-from alipes.core.resources import make_skill_catalog
+from alipes.features.schedules.feature import SchedulesFeature
+from alipes.features.schedules.help import SCHEDULE
 from alipes.features.schedules.job import JobRun, zone_of
 from alipes.features.schedules.schedules import Schedules, ScheduleView, describe_last
 from alipes.features.schedules.timetable import format_moment
-from alipes.features.skills.versions import SkillStore
+from alipes.features.skills.catalog import make_skill_catalog
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
 from alipes.runtime.process_lock import find_holder
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 POLL_S = 1.0
 _OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode", "budget": "budget"}
@@ -38,7 +38,7 @@ _HINT = "Start `alipes serve` to run jobs at their time."
 
 def run(argv: list[str]) -> int:
     details: Details = {"limit": {"type": int, "default": 20}, "to": {"action": "append", "default": []}}
-    parser = OptionParser("alipes schedule", help_text.SCHEDULE, details)
+    parser = OptionParser("alipes schedule", SCHEDULE, details)
     args, named = parser.parse_with_words(argv)
     action, *words = named or ["list"]
     if action == "add":
@@ -122,7 +122,7 @@ def _print_notes(settings: Settings, view: ScheduleView) -> None:
     """Skills that are not there, and that there is no server."""
     job = view.schedule.job
     if job.skills:
-        listed = make_skill_catalog(settings, SkillStore(settings.paths.skills)).load(job.workdir)
+        listed = make_skill_catalog(settings).load(job.workdir)
         for name in job.skills:
             if not any(each.name == name for each in listed):
                 print(f"Note: no skill {name} was found. Unless a plugin brings it, runs of this job fail.")
@@ -236,7 +236,7 @@ async def _stop(settings: Settings, name: str) -> int:
     from alipes.app import open_app  # noqa: PLC0415
 
     async with open_app(settings, workdir=os.devnull) as app:
-        count = await app.schedules.stop(name)
+        count = await app.features.get(SchedulesFeature).schedules.stop(name)
     print(f"Stopped {count} run{'' if count == 1 else 's'} of {name}." if count else f"No run of {name} is running.")
     return 0
 
@@ -272,9 +272,9 @@ async def _run_here(settings: Settings, name: str) -> int:
     from alipes.features.schedules.serve import make_lone_scheduler  # noqa: PLC0415
 
     async with open_app(settings, workdir=os.devnull) as app:
-        schedules = app.schedules
+        schedules = app.features.get(SchedulesFeature).schedules
         number = await schedules.run_now(name)
-        scheduler = make_lone_scheduler(app, settings.workdir or os.getcwd())
+        scheduler = make_lone_scheduler(app, schedules, settings.workdir or os.getcwd())
         await scheduler.start_runs(only=number)
         run = await schedules.runs.find(number)
         if run is not None and run.turn:

@@ -1,13 +1,12 @@
 """`/schedule`: scheduled jobs."""
 
 import re
-from typing import TYPE_CHECKING
 
+from alipes.features.schedules.feature import SchedulesFeature
+from alipes.features.schedules.schedules import Schedules, describe_last
 from alipes.kernel.formatting import format_columns, format_count
 from alipes.sessions.commands.context import CommandContext, CommandReply
-
-if TYPE_CHECKING:
-    from alipes.features.schedules.schedules import Schedules
+from alipes.sessions.commands.registry import Command
 
 USAGE = "Usage: /schedule add WHEN [--skill NAME]: PROMPT, or show, pause, resume, run, stop, history or remove NAME"
 _SPLIT = r"(?s)(?P<when>.*?)(?::\s+|\s+\|\s+|\s+--\s+)(?P<prompt>\S.*)"
@@ -16,9 +15,7 @@ _SHOWN_RUNS = 10
 
 
 async def schedule(context: CommandContext, args: str) -> CommandReply:
-    if context.schedules is None:
-        return CommandReply("Schedules are not available here.", failed=True)
-    schedules = context.schedules()
+    schedules = context.features.get(SchedulesFeature).schedules
     action, _, rest = args.strip().partition(" ")
     match action.lower(), rest.strip():
         case ("" | "list", ""):
@@ -30,9 +27,7 @@ async def schedule(context: CommandContext, args: str) -> CommandReply:
     return CommandReply(USAGE, failed=True)
 
 
-async def _list(context: CommandContext, schedules: "Schedules") -> CommandReply:
-    from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
-
+async def _list(context: CommandContext, schedules: Schedules) -> CommandReply:
     views = await schedules.list()
     rows = [
         (each.name, f"{each.schedule.job.when}; next: {each.when}; {describe_last(each.last, context.clock())}")
@@ -41,7 +36,7 @@ async def _list(context: CommandContext, schedules: "Schedules") -> CommandReply
     return CommandReply(format_columns(rows) if rows else f"No jobs. {USAGE}")
 
 
-async def _add(context: CommandContext, schedules: "Schedules", text: str) -> CommandReply:
+async def _add(context: CommandContext, schedules: Schedules, text: str) -> CommandReply:
     found = re.fullmatch(_SPLIT, text)
     if found is None:
         return CommandReply(
@@ -62,9 +57,7 @@ async def _add(context: CommandContext, schedules: "Schedules", text: str) -> Co
     return CommandReply(f"Added {view.describe()}")
 
 
-async def _act(context: CommandContext, schedules: "Schedules", action: str, name: str) -> str:
-    from alipes.features.schedules.schedules import describe_last  # noqa: PLC0415
-
+async def _act(context: CommandContext, schedules: Schedules, action: str, name: str) -> str:
     match action:
         case "pause":
             return (await schedules.pause(name)).describe()
@@ -82,3 +75,16 @@ async def _act(context: CommandContext, schedules: "Schedules", action: str, nam
     head = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
     runs = await schedules.runs.latest(view.schedule.id, _SHOWN_RUNS if action == "history" else 1)
     return "\n".join([*head, *(f"Run {run.number}: {describe_last(run, context.clock())}" for run in runs)])
+
+
+COMMANDS = (
+    Command(
+        "schedule",
+        "[ACTION [NAME]]",
+        "list jobs; or add WHEN: PROMPT, show, pause, resume, run, stop, history or remove one",
+        schedule,
+        group="While a turn runs",
+        place=8,
+        owners_only=True,
+    ),
+)

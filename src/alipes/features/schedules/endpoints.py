@@ -1,16 +1,27 @@
 """Endpoints for scheduled jobs: list, preview, add, change, run, pause, stop, history, delete."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.responses import Response
 
+from alipes.core.app import App
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.schedules.job import JobRun, OverlapPolicy, RunState, Schedule
-from alipes.features.schedules.schedules import ALL_TOOLS, MAX_DELAY_S, MAX_PROMPT_CHARS, MAX_RETRIES, ScheduleView
+from alipes.features.schedules.schedules import (
+    ALL_TOOLS,
+    MAX_DELAY_S,
+    MAX_PROMPT_CHARS,
+    MAX_RETRIES,
+    Schedules,
+    ScheduleView,
+)
 from alipes.features.schedules.timetable import TimetableKind
+from alipes.features.server import Server
 from alipes.kernel.turns import PermissionMode
-from alipes.web.control import AdminServices, refuse_invalid
-from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
+from alipes.web.control import refuse_invalid
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response, no_content
 
 NEXT_TIMES = 5
 JobState: TypeAlias = Literal["active", "paused", "done"]
@@ -167,20 +178,20 @@ class StoppedJob(Struct, frozen=True):
 
 
 class ScheduleEndpoints:
-    def __init__(self, app: AdminServices) -> None:
-        self._app = app
+    def __init__(self, app: App, schedules: Schedules) -> None:
+        self._app, self._schedules = app, schedules
 
     @ApiEndpoint("GET", "/v1/schedules", "admin", readable=True, answer=JobList)
     async def list(self, _call: ApiCall) -> Response:
         """List the scheduled jobs."""
-        schedules = self._app.schedules
+        schedules = self._schedules
         views = await schedules.list(count=NEXT_TIMES)
         return json_response(JobList(tuple(map(job_document, views)), schedules.default_zone))
 
     @ApiEndpoint("POST", "/v1/schedules", "admin", body=NewJob, answer=JobDocument, status=201)
     async def add(self, call: ApiCall) -> Response:
         """Add a job."""
-        schedules, request = self._app.schedules, _request(call.body)
+        schedules, request = self._schedules, _request(call.body)
         request.setdefault("workdir", self._app.workdir)
         request.setdefault("targets", await schedules.default_targets())
         with refuse_invalid():
@@ -191,7 +202,7 @@ class ScheduleEndpoints:
     async def preview(self, call: ApiCall) -> Response:
         """Get a time in words and its next five moments, without adding a job."""
         body: PreviewBody = call.body
-        schedules = self._app.schedules
+        schedules = self._schedules
         with refuse_invalid():
             text, moments = schedules.preview(body.when, body.zone, NEXT_TIMES)
         return json_response(SchedulePreview(text, moments, body.zone or schedules.default_zone))
@@ -206,7 +217,7 @@ class ScheduleEndpoints:
         """Change a job."""
         schedule = await self._find(call)
         with refuse_invalid():
-            await self._app.schedules.edit(schedule.id, _request(call.body))
+            await self._schedules.edit(schedule.id, _request(call.body))
         return await self._answer(schedule.id)
 
     @ApiEndpoint("DELETE", "/v1/schedules/{id}", "admin", status=204, errors=(409,))
@@ -214,19 +225,19 @@ class ScheduleEndpoints:
         """Delete a job; a run that has started goes to its end."""
         schedule = await self._find(call)
         with refuse_invalid(409):
-            await self._app.schedules.remove(schedule.id)
+            await self._schedules.remove(schedule.id)
         return no_content()
 
     @ApiEndpoint("POST", "/v1/schedules/{id}/run", "admin", answer=StartedJob)
     async def run(self, call: ApiCall) -> Response:
         """Run a job now."""
-        return json_response(StartedJob(await self._app.schedules.run_now((await self._find(call)).id)))
+        return json_response(StartedJob(await self._schedules.run_now((await self._find(call)).id)))
 
     @ApiEndpoint("POST", "/v1/schedules/{id}/pause", "admin", answer=JobDocument)
     async def pause(self, call: ApiCall) -> Response:
         """Pause a job."""
         schedule = await self._find(call)
-        await self._app.schedules.pause(schedule.id)
+        await self._schedules.pause(schedule.id)
         return await self._answer(schedule.id)
 
     @ApiEndpoint("POST", "/v1/schedules/{id}/resume", "admin", answer=JobDocument, errors=(409,))
@@ -234,29 +245,29 @@ class ScheduleEndpoints:
         """Resume a job; times that passed meanwhile are left out."""
         schedule = await self._find(call)
         with refuse_invalid(409):
-            await self._app.schedules.resume(schedule.id)
+            await self._schedules.resume(schedule.id)
         return await self._answer(schedule.id)
 
     @ApiEndpoint("POST", "/v1/schedules/{id}/stop", "admin", answer=StoppedJob)
     async def stop(self, call: ApiCall) -> Response:
         """Stop the running runs of a job."""
-        return json_response(StoppedJob(await self._app.schedules.stop((await self._find(call)).id)))
+        return json_response(StoppedJob(await self._schedules.stop((await self._find(call)).id)))
 
     @ApiEndpoint("GET", "/v1/schedules/{id}/history", "admin", readable=True, query=HistoryQuery, answer=JobHistory)
     async def history(self, call: ApiCall) -> Response:
         """Get the latest runs of a job, latest first."""
         query: HistoryQuery = call.query
-        runs = await self._app.schedules.runs.latest((await self._find(call)).id, query.limit)
+        runs = await self._schedules.runs.latest((await self._find(call)).id, query.limit)
         return json_response(JobHistory(tuple(map(_run_document, runs))))
 
     async def _find(self, call: ApiCall) -> Schedule:
         with refuse_invalid(404, "no_job"):
-            return await self._app.schedules.find(call.path["id"])
+            return await self._schedules.find(call.path["id"])
 
     async def _answer(self, id: str, status: int = 200) -> Response:
         try:
             with refuse_invalid(404, "no_job"):
-                view = await self._app.schedules.view(id, count=NEXT_TIMES)
+                view = await self._schedules.view(id, count=NEXT_TIMES)
         except HttpProblem as problem:
             raise HttpProblem(409, "the job was deleted meanwhile", code="no_job") from problem
         headers = {"location": f"/v1/schedules/{id}"} if status == 201 else None
@@ -330,3 +341,7 @@ def _request(body: JobChanges) -> dict[str, Any]:
         if name in given:
             given[name] = f"{given[name]:.3f}s"
     return given
+
+
+def endpoints(feature: SchedulesFeature, _server: Server) -> Iterator[ApiEndpoint]:
+    return endpoints_of(ScheduleEndpoints(feature.app, feature.schedules))

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from alipes.features.schedules.job import Schedule
-from alipes.features.schedules.run import NewRun, ScheduleStore
+from alipes.features.schedules.run import NewRun
+from alipes.features.schedules.store.jobs import ScheduleStore
 from alipes.kernel.turns import Inbound
 from alipes.plugins.specs import Admission
 

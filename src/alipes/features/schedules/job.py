@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.config.time_zones import find_zone
 from alipes.features.schedules.cron import next_cron_time, parse_cron
-from alipes.features.schedules.timetable import Timetable, find_zone, next_time, parse_duration
+from alipes.features.schedules.timetable import Timetable, next_time, parse_duration
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import SCHEDULED, Address, PermissionMode
 

@@ -11,8 +11,9 @@ from typing import Any, get_args
 from msgspec import Struct, structs
 
 from alipes.config.loader import parse_amount
-from alipes.config.platforms import MESSENGERS
+from alipes.config.messengers import MESSENGERS
 from alipes.config.settings import Settings
+from alipes.config.time_zones import find_local_zone, find_zone
 from alipes.features.schedules.job import (
     MANUAL,
     Job,
@@ -24,12 +25,12 @@ from alipes.features.schedules.job import (
     parse_quiet_hours,
     zone_of,
 )
-from alipes.features.schedules.run import NewRun, ScheduleStore
-from alipes.features.schedules.settings import find_local_zone
+from alipes.features.schedules.run import NewRun
+from alipes.features.schedules.store.jobs import ScheduleStore
+from alipes.features.schedules.store.runs import ScheduleRunStore
 from alipes.features.schedules.timetable import (
     Timetable,
     describe_timetable,
-    find_zone,
     format_moment,
     next_time,
     next_times,
@@ -42,8 +43,8 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.people import PeopleStore
-from alipes.store.ports.store import Store
+from alipes.store.sql.people import PeopleStore
+from alipes.store.sql.store import Store
 
 PLUGIN_OWNER = "plugin"
 """The owner of jobs that plugins make outside of a conversation."""
@@ -109,6 +110,11 @@ class ScheduleView(Struct, frozen=True):
         return f"{self.name}: {self.schedule.job.when}. {following}"
 
 
+def open_stores(store: Store, clock: Callable[[], float] = time.time) -> tuple[ScheduleStore, ScheduleRunStore]:
+    changes = store.schedule_changes
+    return store.tables(ScheduleStore, changes, clock=clock), store.tables(ScheduleRunStore, changes, clock=clock)
+
+
 class Schedules:
     """The jobs of a home."""
 
@@ -123,9 +129,8 @@ class Schedules:
     ) -> None:
         """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
-        self.jobs, self.runs = store.schedules.with_clock(clock), store.schedule_runs.with_clock(clock)
-        self.webhooks, self.sources = store.webhooks, store.sources
-        self._people = store.people
+        self.jobs, self.runs = open_stores(store, clock)
+        self.sources, self._people = store.sources, store.people
 
     @property
     def default_zone(self) -> str:
@@ -329,9 +334,8 @@ class Schedules:
     async def _check_event(self, job: Job) -> None:
         """The webhook, or the job before, exists, and a chain has no circle."""
         webhook = job.timetable.webhook
-        if webhook and await self.webhooks.find(webhook) is None:
-            names = [each.webhook.name for each in await self.webhooks.all()]
-            near = did_you_mean(webhook, names) or f" Add it with `alipes webhook add {webhook}`."
+        if webhook and webhook not in (webhooks := await self.jobs.list_webhooks()):
+            near = did_you_mean(webhook, webhooks) or f" Add it with `alipes webhook add {webhook}`."
             raise ConfigError(f"there is no webhook {webhook!r}.{near}")
         names, name = [job.name], job.timetable.job
         while name:

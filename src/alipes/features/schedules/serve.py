@@ -1,47 +1,61 @@
-"""Opens the scheduler of `alipes serve`, and the one that runs a single job without a server."""
+"""The scheduler of a process that serves, and the one that runs a single job without a server."""
 
 from functools import partial
 
-from alipes.app import App, make_outbound_policy
-from alipes.cli.serve.platforms import ServedPlatforms
-from alipes.config.platforms import MESSENGERS
+from starlette.routing import BaseRoute
+
+from alipes.config.messengers import MESSENGERS
+from alipes.core.app import App
 from alipes.features.schedules.events import MailTrigger
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.features.server import Server
+from alipes.features.skills.feature import SkillsFeature
 from alipes.gateway.gateway import Gateway
+from alipes.gateway.outbound.policy import make_outbound_policy
 from alipes.kernel.outbox import Outbound
-from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.web.router import ApiRouter
 
 
-def make_scheduler(app: App, platforms: ServedPlatforms) -> Scheduler:
+def routes(feature: SchedulesFeature, server: Server, _api: ApiRouter) -> tuple[BaseRoute, ...]:
+    """No route, but the scheduler."""
+    scheduler = make_scheduler(feature.app, feature.schedules, server)
+    server.add_background(feature.app.store.leaders.lead("schedules", scheduler.run))
+    return ()
+
+
+def make_scheduler(app: App, schedules: Schedules, server: Server) -> Scheduler:
     """The scheduler beside the gateway; mails may start jobs too."""
-    app.hooks.add(CORE, MailTrigger(app.schedules.jobs).before_message)
+    app.add_hooks(MailTrigger(schedules.jobs).before_message)
     places = AnswerPlaces(
         app.store.people,
-        platforms.outbound,
-        lambda: platforms.names,
+        server.outbound,
+        lambda: tuple(each.name for each in server.gateway.states()),
         app.settings.paths.schedules,
         _fetcher(app),
-        partial(_notify, platforms.gateway),
+        partial(_notify, server.gateway),
     )
-    return _make(app, places, platforms.workdir)
+    return _make(app, schedules, places, server.workdir)
 
 
-def make_lone_scheduler(app: App, workdir: str) -> Scheduler:
+def make_lone_scheduler(app: App, schedules: Schedules, workdir: str) -> Scheduler:
     """For one run without a server: messages to chats are queued."""
     outbound = make_outbound_policy(app.settings)
     places = AnswerPlaces(
         app.store.people, outbound, lambda: tuple(MESSENGERS), app.settings.paths.schedules, _fetcher(app)
     )
-    return _make(app, places, workdir)
+    return _make(app, schedules, places, workdir)
 
 
-def _make(app: App, places: AnswerPlaces, workdir: str) -> Scheduler:
+def _make(app: App, schedules: Schedules, places: AnswerPlaces, workdir: str) -> Scheduler:
     chosen = app.settings.schedules
-    settler = RunSettler(app.schedules.runs, app.sessions, places)
+    settler = RunSettler(schedules.runs, app.sessions, places)
     limits = SchedulerLimits(chosen.parallel, chosen.per_day, workdir)
-    return Scheduler(app.schedules, app.sessions, settler, limits, skills=app.skills)
+    skills = app.features.get(SkillsFeature).skills
+    return Scheduler(schedules, app.sessions, settler, limits, skills=skills)
 
 
 def _fetcher(app: App) -> PublicFetcher:

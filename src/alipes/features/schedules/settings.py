@@ -1,8 +1,5 @@
-"""Settings of scheduled jobs and of the heartbeat, and the time zone of this machine."""
+"""Settings of scheduled jobs and of the heartbeat."""
 
-import os
-import re
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Struct
@@ -10,20 +7,6 @@ from msgspec import Struct
 from alipes.config.urls import InvalidValue
 from alipes.config.value_types import AMOUNT, ValueType, whole
 from alipes.kernel.errors import ConfigError
-
-_ZONE_IN_PATH = r"/zoneinfo/(?:posix/|right/)?(.+)\Z"
-
-
-def _zone(value: object) -> str:
-    text = value.strip() if isinstance(value, str) else "?"
-    if text:
-        from alipes.features.schedules.timetable import find_zone  # noqa: PLC0415
-
-        try:
-            find_zone(text)
-        except ConfigError:
-            raise InvalidValue('must be a time zone such as "Europe/Berlin" or "UTC"') from None
-    return text
 
 
 def _interval(value: object) -> str:
@@ -48,7 +31,6 @@ def _quiet_hours(value: object) -> str:
     return text
 
 
-ZONE = ValueType("time zone", _zone)
 INTERVAL = ValueType("duration", _interval)
 QUIET_HOURS = ValueType("hours", _quiet_hours)
 
@@ -73,24 +55,3 @@ class HeartbeatConfig(Struct, frozen=True):
     quiet_hours: Annotated[str, QUIET_HOURS, "Hours without a heartbeat, such as 22:00-07:00."] = ""
     to: Annotated[str, "Who gets its answers, as in `alipes send`. `home`: the default chat."] = "home"
     per_day: Annotated[str, AMOUNT, "What heartbeats may spend in a day. Empty: no limit."] = "$1"
-
-
-def find_local_zone(variables: Mapping[str, str] | None = None) -> str:
-    """The name of this machine's time zone; UTC if it cannot be found."""
-    from alipes.features.schedules.timetable import find_zone  # noqa: PLC0415
-
-    names = [(os.environ if variables is None else variables).get("TZ", "").lstrip(":")]
-    found = re.search(_ZONE_IN_PATH, os.path.realpath("/etc/localtime"))
-    names.append(found[1] if found else "")
-    try:
-        with open("/etc/timezone", encoding="utf-8") as file:
-            names.append(file.readline().strip())
-    except OSError:
-        pass
-    for name in filter(None, names):
-        try:
-            find_zone(name)
-        except ConfigError:
-            continue
-        return name
-    return "UTC"

@@ -13,15 +13,16 @@ from msgspec import Struct, structs
 
 from alipes.config.paths import make_private
 from alipes.features.schedules.job import JobRun, is_silent, retry_time, zone_of
-from alipes.features.schedules.run import FinishedRun, NewRun, QueuedPost, ScheduleRunStore, Settlement
-from alipes.gateway.outbound.delivery import address_message
+from alipes.features.schedules.run import FinishedRun, NewRun, QueuedPost, Settlement
+from alipes.features.schedules.store.runs import ScheduleRunStore
 from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.gateway.outbound.target import address_message
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.people import PeopleStore
+from alipes.store.sql.people import PeopleStore
 
 log = logging.getLogger(__name__)
 MAX_POST_ATTEMPTS = 6

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -62,31 +62,6 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
     @property
     def is_timed(self) -> bool:
         return self.kind in ("at", "every", "cron")
-
-
-def find_zone(name: str) -> tzinfo:
-    """The time zone of this name, such as `Europe/Berlin`. Raises `ConfigError`."""
-    if name.upper() == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415
-
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        near = _find_similar_zone(name)
-        example = f"did you mean {near}?" if near else "use a name such as Europe/Berlin or UTC"
-        raise ConfigError(f"unknown time zone {name!r}: {example}") from None
-
-
-def _find_similar_zone(name: str) -> str:
-    """The zone with this name in other letters, or of this city."""
-    from zoneinfo import available_timezones  # noqa: PLC0415
-
-    wanted = name.strip().replace(" ", "_").lower()
-    found = (
-        each for each in sorted(available_timezones()) if wanted in (each.lower(), each.lower().rpartition("/")[2])
-    )
-    return next(found, "")
 
 
 def next_time(timetable: Timetable, after: float, zone: tzinfo) -> float | None:

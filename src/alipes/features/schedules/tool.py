@@ -1,10 +1,10 @@
-"""`cronjob`: makes, lists and changes scheduled jobs, which the `JobEditor` stores."""
+"""`cronjob`: the model makes, lists and changes scheduled jobs."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import Tool, ToolContext, ToolSpec
 from alipes.tools.common import make_schema
 
 CHANGES = ("add", "edit")
@@ -12,12 +12,6 @@ _ACTIONS = ["list", "add", "show", "edit", "pause", "resume", "run", "stop", "re
 _FIELDS = {"when": "when", "prompt": "prompt", "script": "script", "model": "model", "tools": "tools", "mode": "mode"}
 _FIELDS |= {"skills": "skills", "folder": "workdir", "budget": "budget", "to": "targets", "missed": "missed"}
 _FIELDS |= {"overlap": "overlap", "retries": "retries", "timezone": "zone"}
-
-
-class JobEditor(Protocol):
-    async def act(self, action: str, name: str, fields: Mapping[str, Json], act: ToolContext) -> str:
-        """Do it and describe the result. Raises `ToolError`."""
-        ...
 
 
 class CronjobTool:
@@ -43,13 +37,20 @@ class CronjobTool:
         ),
     )
 
-    def __init__(self, editor: JobEditor) -> None:
-        self._editor = editor
+    def __init__(self, feature: SchedulesFeature) -> None:
+        self._feature = feature
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
-        return await self._editor.act(str(args["action"]), str(args.get("name") or ""), read_fields(args), act)
+        from alipes.features.schedules.editor import ScheduleEditor
+
+        editor = ScheduleEditor(self._feature.app.store.sources, self._feature.schedules)
+        return await editor.act(str(args["action"]), str(args.get("name") or ""), read_fields(args), act)
 
 
 def read_fields(args: Mapping[str, Json]) -> dict[str, Json]:
     """The fields of a job that a call sets."""
     return {_FIELDS[name]: value for name, value in args.items() if name in _FIELDS and value not in (None, "")}
+
+
+def tools(feature: SchedulesFeature) -> tuple[Tool, ...]:
+    return (CronjobTool(feature),)

@@ -6,11 +6,13 @@ skill that cannot be read is listed with the reason, and does not disturb the ot
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from alipes.config.settings import Settings
 from alipes.features.skills.settings import SkillsConfig
 from alipes.features.skills.skill import (
     MAX_DESCRIPTION_CHARS,
@@ -23,6 +25,7 @@ from alipes.features.skills.skill import (
 )
 from alipes.features.skills.versions import SkillStore
 from alipes.plugins.pins import PluginPin
+from alipes.plugins.registry import Contributions, SkillContribution
 
 PROJECT_FOLDERS = (".alipes/skills", ".agents/skills", ".claude/skills")
 MAX_SKILLS = 1000
@@ -58,7 +61,7 @@ class SkillCatalog:
 
     def __init__(self, config: SkillsConfig, store: SkillStore, *, user_home: Path) -> None:
         """`user_home`: the person's home directory, which is no project."""
-        self._config, self._store, self._user_home = config, store, os.path.realpath(user_home)
+        self._config, self.store, self._user_home = config, store, os.path.realpath(user_home)
         self._plugins: list[ListPluginSkills] = []
         self._parsed: dict[str, tuple[_Stamp, Skill]] = {}
         self._loaded: dict[str, tuple[Skill, ...]] = {}
@@ -72,7 +75,7 @@ class SkillCatalog:
         """All skills for a project, usable or not, by name and in the order of precedence."""
         if not self._config.enabled:
             return ()
-        accepted = self._store.accepted.read()
+        accepted = self.store.accepted.read()
         seen: dict[str, Skill] = {}
         listed: list[Skill] = []
         for found in self._find(workdir):
@@ -102,7 +105,7 @@ class SkillCatalog:
         return tuple(dict.fromkeys(found))
 
     def _find(self, workdir: str) -> Iterator[_Found]:
-        yield from _walk(str(self._store.folder), "home")
+        yield from _walk(str(self.store.folder), "home")
         for folder in self._config.folders:
             yield from _walk(os.path.expanduser(folder), "folder")
         if self._config.project and workdir:
@@ -144,7 +147,7 @@ class SkillCatalog:
         if skill.state == "broken":
             return skill
         if skill.origin in ("home", "project"):
-            changes = self._store.accepted.find_changes(skill.folder, accepted)
+            changes = self.store.accepted.find_changes(skill.folder, accepted)
             if changes is None and skill.origin == "project":
                 return structs.replace(skill, state="new", reason=f"You have not accepted it. {_advice(skill)}")
             if changes:
@@ -153,6 +156,20 @@ class SkillCatalog:
         if skill.name in self._config.off:
             return structs.replace(skill, state="off", reason="skills.off in config.toml lists it.")
         return skill
+
+
+def make_skill_catalog(settings: Settings, contributions: Contributions | None = None) -> SkillCatalog:
+    """The skills of the home, of further folders and of the project. `contributions`: those of plugins too."""
+    store, user_home = SkillStore(settings.paths.skills), Path(os.path.expanduser("~"))
+    catalog = SkillCatalog(settings.skills, store, user_home=user_home)
+    if contributions is not None:
+        catalog.add_source(partial(list_plugin_skills, contributions))
+    return catalog
+
+
+def list_plugin_skills(contributions: Contributions) -> tuple[PluginSkill, ...]:
+    skills = contributions.all(SkillContribution)
+    return tuple(PluginSkill(each.owner.name, each.name, each.path, each.description) for each in skills)
 
 
 def usable(skills: Iterable[Skill]) -> tuple[Skill, ...]:

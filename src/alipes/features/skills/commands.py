@@ -5,38 +5,37 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from alipes.features.learning.commands import pending
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import Skill
 from alipes.features.skills.skills import MIN_HASH_CHARS, Skills
+from alipes.features.skills.store import SkillUsage
 from alipes.features.skills.versions import SkillChange, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
+from alipes.plugins.features import OpenFeatures
 from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.store.ports.usage import SkillUsage
+from alipes.sessions.commands.registry import Command
 
-USAGE = (
-    "Usage: /skills [show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N] | "
-    "pending [show ID | accept ID | edit ID TEXT | reject ID]]"
-)
+ACTIONS = "show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N]"
 NONE = "No skills. Put folders with a SKILL.md into {}, or use `alipes skills install SOURCE`."
 OWNERS_ONLY = "Only an owner can do that."
 _STATES = {"new": "not accepted", "changed": "changed, not accepted", "broken": "broken", "shadowed": "name is taken"}
 
 
 async def skills(context: CommandContext, args: str) -> CommandReply:
-    known = context.skills
-    if known is None:
-        return CommandReply("Skills are not available here.", failed=True)
-    if args.split()[:1] == ["pending"]:
-        return await pending(context, args.strip().removeprefix("pending").strip())
-    return await _run(context, known, args)
+    feature = context.features.get(SkillsFeature)
+    name, *rest = args.strip().split(maxsplit=1) or [""]
+    if name in feature.actions:
+        return await feature.actions[name][1](context, "".join(rest))
+    added = (f"{name} {hint}" for name, (hint, _) in feature.actions.items())
+    return await _run(context, feature.skills, args, f"Usage: /skills [{' | '.join((ACTIONS, *added))}]")
 
 
-async def _run(context: CommandContext, known: Skills, args: str) -> CommandReply:
+async def _run(context: CommandContext, known: Skills, args: str, usage: str) -> CommandReply:
     match args.split():
         case [] | ["list"]:
-            return await _list(context, known)
+            return await _list(context, known, usage)
         case ["show", name]:
             skill = await _find(context, known, name)
             return CommandReply(await _describe(known, skill)) if isinstance(skill, Skill) else skill
@@ -53,22 +52,21 @@ async def _run(context: CommandContext, known: Skills, args: str) -> CommandRepl
             return await _accept(context, known, name, "".join(given))
         case ["rollback", name, *number] if len(number) < 2 and all(each.isdecimal() for each in number):
             return await _roll_back(context, known, name, int(number[0]) if number else 0)
-    return CommandReply(USAGE, failed=True)
+    return CommandReply(usage, failed=True)
 
 
-def skill_words(names: Iterable[str]) -> list[str]:
-    """Completions for `/skills`."""
-    listed = list(names)
+def _complete(features: OpenFeatures, workdir: str) -> list[str]:
+    listed = features.get(SkillsFeature).skills.names(workdir)
     return [f"{action} {name}" for action in ("show", "off", "on", "history") for name in listed] + ["reset"]
 
 
-async def _list(context: CommandContext, known: Skills) -> CommandReply:
+async def _list(context: CommandContext, known: Skills, usage: str) -> CommandReply:
     listed = await known.list(context.inbound.workdir, await _session(context))
     if not listed:
         return CommandReply(NONE.format(known.store.folder))
     used = await known.usage()
     rows = [(each.name, _describe_row(each, used.get(each.name))) for each in listed]
-    return CommandReply(f"{format_columns(rows)}\n{USAGE}")
+    return CommandReply(f"{format_columns(rows)}\n{usage}")
 
 
 def _describe_row(skill: Skill, used: SkillUsage | None) -> str:
@@ -177,3 +175,16 @@ async def _roll_back(context: CommandContext, known: Skills, name: str, number: 
     done = await known.roll_back(name, number)
     head = f"{name} is version {done.version} now: {done.reason}."
     return CommandReply(f"{head}\n{done.diff}", diff=True) if done.diff else CommandReply(head)
+
+
+COMMANDS = (
+    Command(
+        "skills",
+        "[show NAME | off NAME | on NAME | accept NAME | history NAME | rollback NAME]",
+        "list the skills; show one, switch it off and on here, accept it, or undo a change of it",
+        skills,
+        group="alipes",
+        place=5,
+        complete=_complete,
+    ),
+)

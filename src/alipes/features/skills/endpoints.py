@@ -1,30 +1,29 @@
-"""Endpoints for skills and for proposals: list, read, switch off, accept, roll back, remove, decide."""
+"""Endpoints for skills: list, read, switch off, accept, roll back, remove."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.config.editor import change
 from alipes.config.reader import read_config
-from alipes.features.learning.learning import decode_skill
-from alipes.features.memory.change import OWNER, MemoryOrigin
-from alipes.features.memory.files import FILE_NAMES
-from alipes.features.memory.memory import describe_change
-from alipes.features.memory.service import decode_edit
-from alipes.features.skills.commands import describe_change as describe_skill_change
+from alipes.features.server import Server
+from alipes.features.skills.commands import describe_change
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import Skill, SkillOrigin, SkillState
 from alipes.features.skills.skills import MIN_HASH_CHARS, list_files, read_body
+from alipes.features.skills.store import SkillUsage
 from alipes.features.skills.versions import SkillVersion, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.store.ports.memory import Proposal, ProposalKind
-from alipes.store.ports.usage import SkillUsage
-from alipes.web.control import AdminServices, ServerControl, refuse_invalid
-from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
+from alipes.web.control import ServerControl, refuse_invalid
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response, no_content
 
 Hash: TypeAlias = Annotated[str, Meta(min_length=MIN_HASH_CHARS, max_length=64)]
+OWNER = ""
+"""The scope of the proposals for the owners of this home."""
 _WAITING: tuple[SkillState, ...] = ("new", "changed")
 
 
@@ -95,48 +94,15 @@ class SkillRollbackDocument(Struct, frozen=True):
     diff: str
 
 
-class ProposalDocument(Struct, frozen=True, omit_defaults=True):
-    id: str
-    kind: ProposalKind
-    name: str
-    """The skill, or the file of notes."""
-    reason: str
-    session: str
-    run: str
-    created: float
-    text: str = ""
-    """The text that would be saved; it may be changed when it is accepted."""
-    diff: str = ""
-    problem: str = ""
-    """Why it cannot be carried out now."""
-    sources: tuple[str, ...] = ()
-    """Text of strangers that the conversation had read."""
-
-
-class ProposalList(Struct, frozen=True):
-    proposals: tuple[ProposalDocument, ...]
-
-
-class ProposalDecision(Struct, frozen=True, forbid_unknown_fields=True):
-    action: Literal["accept", "reject"]
-    text: Annotated[str, Meta(max_length=1_000_000)] = ""
-    """With `accept`: save this text instead."""
-
-
-class DecidedProposal(Struct, frozen=True):
-    done: str
-    """What was done, in words."""
-
-
 class SkillEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
-        self._app, self._control, self._skills = app, control, app.skills
+    def __init__(self, feature: SkillsFeature, control: ServerControl) -> None:
+        self._app, self._control, self._skills = feature.app, control, feature.skills
 
     @ApiEndpoint("GET", "/v1/skills", "admin", readable=True, answer=SkillList)
     async def list(self, _call: ApiCall) -> Response:
         """List the skills of this home, of the working directory and of plugins."""
         listed, used = await self._skills.list(self._app.workdir), await self._skills.usage()
-        pending = await self._app.learning.memory.proposals.list_pending(OWNER)
+        pending = await self._app.store.proposals.list_pending(OWNER)
         documents = tuple(_skill_document(each, used.get(each.name)) for each in listed)
         return json_response(SkillList(documents, len(pending), str(self._skills.store.folder)))
 
@@ -242,82 +208,6 @@ class SkillEndpoints:
         return tuple(after)
 
 
-class ProposalEndpoints:
-    def __init__(self, app: AdminServices) -> None:
-        self._app, self._learning = app, app.learning
-        self._proposals = app.learning.memory.proposals
-
-    @ApiEndpoint("GET", "/v1/skills/pending", "admin", readable=True, answer=ProposalList)
-    async def list(self, _call: ApiCall) -> Response:
-        """List the proposed changes of skills and notes that wait for a decision, oldest first."""
-        found = [await self._describe(each) for each in await self._proposals.list_pending(OWNER)]
-        return json_response(ProposalList(tuple(found)))
-
-    @ApiEndpoint(
-        "POST", "/v1/skills/pending/{id}", "admin", body=ProposalDecision, answer=DecidedProposal, errors=(409,)
-    )
-    async def decide(self, call: ApiCall) -> Response:
-        """Accept or reject a proposal."""
-        body: ProposalDecision = call.body
-        proposal = await self._proposals.find(call.path["id"])
-        if proposal is None or proposal.scope != OWNER:
-            raise HttpProblem(404, f"there is no proposal {call.path['id']}", code="no_proposal")
-        if proposal.state != "pending":
-            raise _decided_problem(proposal.state)
-        if body.action == "reject":
-            if not await self._proposals.decide(proposal.id, "rejected", "person"):
-                raise _decided_problem("decided")
-            return json_response(DecidedProposal("Rejected; nothing was changed."))
-        with refuse_invalid(409, "not_applicable"):
-            return json_response(DecidedProposal(await self._accept(proposal, body.text)))
-
-    async def _accept(self, proposal: Proposal, text: str) -> str:
-        if proposal.kind == "memory":
-            edit, origin = decode_edit(proposal), MemoryOrigin("person")
-            edit = structs.replace(edit, content=text.strip()) if text.strip() else edit
-            made = await self._learning.memory.accept(proposal, edit, origin)
-            if made is None:
-                raise _decided_problem("decided")
-            return describe_change(made)
-        if text.strip():
-            await self._learning.replace_text(proposal, text)
-            proposal = await self._proposals.find(proposal.id) or proposal
-        done = await self._learning.accept(proposal)
-        self._app.store.changes.announce("skill", decode_skill(proposal).name)
-        return done
-
-    async def _describe(self, proposal: Proposal) -> ProposalDocument:
-        diff = problem = ""
-        try:
-            diff = await self._learning.diff(proposal)
-        except (ToolError, ConfigError) as error:
-            problem = str(error)
-        if proposal.kind == "memory":
-            edit = decode_edit(proposal)
-            name, text = FILE_NAMES[edit.target], edit.content
-        else:
-            skill = decode_skill(proposal)
-            name, text = skill.name, skill.text
-        mask = self._app.secrets
-        return ProposalDocument(
-            proposal.id,
-            proposal.kind,
-            name,
-            proposal.reason,
-            proposal.session,
-            proposal.turn,
-            proposal.created,
-            text=mask(text),
-            diff=mask(diff),
-            problem=problem,
-            sources=proposal.sources,
-        )
-
-
-def _decided_problem(state: str) -> HttpProblem:
-    return HttpProblem(409, f"this proposal was {state} already", code="decided")
-
-
 def _skill_document(skill: Skill, used: SkillUsage | None) -> SkillDocument:
     return SkillDocument(
         skill.name,
@@ -336,6 +226,8 @@ def _skill_document(skill: Skill, used: SkillUsage | None) -> SkillDocument:
 
 
 def _version_document(version: SkillVersion) -> SkillVersionDocument:
-    return SkillVersionDocument(
-        version.number, version.when, describe_skill_change(version.change), removed=version.removed
-    )
+    return SkillVersionDocument(version.number, version.when, describe_change(version.change), removed=version.removed)
+
+
+def endpoints(feature: SkillsFeature, server: Server) -> Iterator[ApiEndpoint]:
+    return endpoints_of(SkillEndpoints(feature, server.control))

@@ -11,14 +11,14 @@ from alipes.features.skills.catalog import SkillCatalog, usable
 from alipes.features.skills.prompt import allowed_tools, format_list, format_message, format_skill
 from alipes.features.skills.settings import SkillsConfig
 from alipes.features.skills.skill import Skill, parse_skill
+from alipes.features.skills.store import SkillUsage, SkillUseStore
 from alipes.features.skills.versions import SkillChange, SkillStore, check_path, diff_files, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_excerpt
 from alipes.kernel.turns import Turn
 from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.registry import PromptTemplate
-from alipes.store.ports.store import Store
-from alipes.store.ports.usage import SkillUsage
+from alipes.store.sql.store import Store
 
 SECTION = "skills"
 MAX_VIEW_CHARS = 200_000
@@ -47,10 +47,10 @@ class SkillMessage(Struct, frozen=True):
 class Skills:
     """What tools, commands and prompts use. Files are read in threads."""
 
-    def __init__(self, config: SkillsConfig, catalog: SkillCatalog, store: SkillStore, rows: Store) -> None:
-        self.store, self._config, self._catalog = store, config, catalog
+    def __init__(self, config: SkillsConfig, catalog: SkillCatalog, rows: Store) -> None:
+        self.store, self._config, self._catalog = catalog.store, config, catalog
         self.choices, self._sections = rows.skill_choices, rows.prompt_sections
-        self._uses = rows.skill_uses
+        self._uses = rows.tables(SkillUseStore)
 
     async def list(self, workdir: str, session: str = "") -> tuple[Skill, ...]:
         """All skills with their states, in a conversation if there is one."""

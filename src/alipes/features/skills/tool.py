@@ -5,15 +5,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from alipes.agent.approval.paths import Risk
-from alipes.features.skills.scan import describe_findings, scan_skill
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import SKILL_FILE
 from alipes.features.skills.skills import Skills
 from alipes.features.skills.versions import SkillChange, SkillFile, SkillStore, diff_files, merge_files
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import Places, make_schema
+from alipes.kernel.ports import Tool, ToolContext, ToolSpec
+from alipes.tools.common import Places, make_places, make_schema
 
 ACTIONS = ("create", "edit", "patch", "write_file", "remove_file", "remove", "history", "rollback")
 MAX_LISTED = 200
@@ -112,6 +112,8 @@ class SkillManage:
         return f"Saved the skill {name} as version {version.number} in {store.folder / name}."
 
     def _refuse_secrets(self, files: Mapping[str, SkillFile | None]) -> None:
+        from alipes.features.skills.scan import scan_skill
+
         found = scan_skill(_present(files), self._places)
         hidden = any(self._mask(text) != text for text in (_text(file) for file in _present(files).values()))
         if hidden or any(each.kind == "secret" for each in found):
@@ -121,6 +123,8 @@ class SkillManage:
         """The risk of a call: a skill works in all later conversations, so every change is asked about."""
         if call.name != self.spec.name or call.args.get("action") == "history":
             return None
+        from alipes.features.skills.scan import describe_findings, scan_skill
+
         name, action = str(call.args.get("name")), str(call.args.get("action"))
         verb = {"create": "creates", "remove": "removes"}.get(action, "changes")
         text = "\n".join(str(call.args.get(field) or "") for field in ("content", "new_text"))
@@ -129,8 +133,10 @@ class SkillManage:
         reason = f"{verb} the skill {name[:64]}, which later conversations follow"
         return Risk("skill", f"{reason}; {warning}" if warning else reason, exact=True)
 
-    def preview(self, call: ToolCall) -> str:
-        """The diff that a call would make; empty if there is none."""
+    def preview(self, call: ToolCall) -> str | None:
+        """The diff that a call would make; empty if there is none, None for a call of another tool."""
+        if call.name != self.spec.name:
+            return None
         store, name, action = self._skills.store, str(call.args.get("name")), str(call.args.get("action"))
         try:
             present = store.read(name) if store.exists(name) else {}
@@ -142,6 +148,16 @@ class SkillManage:
             return diff_files(present, merge_files(present, plan_change(store, action, name, call.args)))
         except (ConfigError, ToolError, IndexError):
             return ""
+
+
+def make_manage(feature: SkillsFeature) -> SkillManage:
+    return SkillManage(feature.skills, make_places(feature.app.settings), mask=feature.app.secrets)
+
+
+def tools(feature: SkillsFeature) -> tuple[Tool, ...]:
+    if not feature.app.settings.skills.enabled:
+        return ()
+    return SkillsList(feature.skills), SkillView(feature.skills), make_manage(feature)
 
 
 def plan_change(store: SkillStore, action: str, name: str, args: Mapping[str, Json]) -> dict[str, SkillFile | None]:

@@ -5,12 +5,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from alipes.agent.auxiliary import current_turn
 from alipes.agent.model_call import ModelOpener
 from alipes.config.settings import DelegationConfig
-from alipes.features.subagents.tool import DelegationRequest, SubagentTask
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
@@ -21,20 +20,31 @@ from alipes.sessions.plugin_host import detached_context
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
 from alipes.sessions.subagents.text import INSTRUCTIONS, describe_started, describe_step, format_reports, task_prompt
+from alipes.sessions.tool_access import INTERACTIVE_TOOLS
 from alipes.store.ports.archive import TurnFacts
-from alipes.store.ports.store import Store
-from alipes.store.ports.turns import PLATFORM
+from alipes.store.sql.store import Store
+from alipes.store.sql.subagents import PLATFORM
 
 TOOL = "delegate_task"
-INTERACTIVE_TOOLS = ("clarify",)
-"""Tools that need a person."""
 STOP_GRACE = 1.0
 """Seconds that a stopped call waits for its subagents to end; less than the grace of its own turn."""
 
 
-class Delegation:
-    """Implements `tools.delegate.Delegates`."""
+class SubagentTask(Struct, frozen=True):
+    goal: str
+    context: str = ""
 
+
+class DelegationRequest(Struct, frozen=True):
+    tasks: tuple[SubagentTask, ...]
+    model: str = ""
+    """Empty: the model of the caller."""
+    tools: tuple[str, ...] | None = None
+    """None: the tools of the caller."""
+    background: bool = False
+
+
+class Delegation:
     def __init__(
         self,
         sessions: Sessions,
@@ -52,6 +62,11 @@ class Delegation:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def delegate(self, order: DelegationRequest, act: ToolContext) -> str:
+        """Run the tasks and return their reports. Raises `ToolError` if none could be run.
+
+        Cancelled, it stops all subagents that are not in the background. Called again for the
+        same call id, it continues with the subagents of the first time.
+        """
         parent = current_turn("delegate_task works only inside a conversation")
         if parent.inbound.depth >= self._limits.depth:
             raise ToolError("subagents cannot be nested deeper; do it yourself")
@@ -118,8 +133,7 @@ class Delegation:
             if turn is None:  # submitted before the process died: the session that runs it knows it
                 self._sessions.subagents.forget(child)
                 turn = await self._store.subagents.find(child.id)
-            expected.turn = turn or ""
-            begun.append((expected.turn, child.origin.goal if child.origin else ""))
+            begun.append((expected.accept(turn), child.origin.goal if child.origin else ""))
         return describe_started(begun)
 
     async def _live(
@@ -131,7 +145,7 @@ class Delegation:
             try:
                 async with TurnFollower(inbound.address.key, self._store) as following:
                     try:
-                        child.turn = await self._join(following, inbound)
+                        child.accept(await self._join(following, inbound))
                         async for event in following:
                             over = isinstance(event, TurnEnded)
                             await _show_progress(act, inbound, event)
@@ -146,7 +160,7 @@ class Delegation:
     async def _join(self, following: TurnFollower, inbound: Inbound) -> str:
         turn = await self.begin(inbound)
         if turn is not None:
-            following.turn = turn
+            following.expect(turn)
             return turn
         turn = await self._store.subagents.find(inbound.id)  # submitted before the process died
         if turn is None:
@@ -160,32 +174,13 @@ class Delegation:
         if child.stop is None:
             return
         if not child.turn:
-            child.turn = following.turn = await self._store.subagents.find(child.inbound.id) or ""
+            following.expect(child.accept(await self._store.subagents.find(child.inbound.id)))
             await self._sessions.subagents.send_stop(child)
         if child.turn:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_GRACE):
                     async for _ in following:
                         pass
-
-
-def background_task(inbound: Inbound, session: str) -> Inbound:
-    """The turn for `/background`: it reports to the conversation when it ends."""
-    id = f"background:{inbound.address.platform}:{inbound.id}"
-    origin = Origin(inbound.address, session, "", inbound.text, "kept", inbound.model, inbound.only)
-    return Inbound(
-        id,
-        Address(PLATFORM, id),
-        inbound.sender,
-        inbound.text,
-        attachments=inbound.attachments,
-        model=inbound.model,
-        workdir=inbound.workdir,
-        trusted=inbound.trusted,
-        only=inbound.only,
-        origin=origin,
-        owner=inbound.owner,
-    )
 
 
 def _inbound(

@@ -1,40 +1,15 @@
-"""`delegate_task`: gives tasks to subagents, which the `Delegator` runs."""
+"""`delegate_task`: gives tasks to subagents, which `Delegation` runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
-from msgspec import Struct
-
+from alipes.features.subagents.delegation import Delegation, DelegationRequest, SubagentTask
+from alipes.features.subagents.feature import SubagentsFeature
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import make_schema
 
 MAX_TASKS = 16
-
-
-class SubagentTask(Struct, frozen=True):
-    goal: str
-    context: str = ""
-
-
-class DelegationRequest(Struct, frozen=True):
-    tasks: tuple[SubagentTask, ...]
-    model: str = ""
-    """Empty: the model of the caller."""
-    tools: tuple[str, ...] | None = None
-    """None: the tools of the caller."""
-    background: bool = False
-
-
-class Delegator(Protocol):
-    async def delegate(self, request: DelegationRequest, act: ToolContext) -> str:
-        """Run the tasks and return their reports. Raises `ToolError` if none could be run.
-
-        Cancelled, it stops all subagents that are not in the background. Called again for the
-        same call id, it continues with the subagents of the first time.
-        """
-        ...
 
 
 class DelegateTask:
@@ -58,8 +33,8 @@ class DelegateTask:
         effect="read",
     )
 
-    def __init__(self, delegates: Delegator) -> None:
-        self._delegates = delegates
+    def __init__(self, delegation: Delegation) -> None:
+        self._delegation = delegation
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         tools = args.get("tools")
@@ -69,7 +44,7 @@ class DelegateTask:
             tools=tuple(str(each) for each in tools) if isinstance(tools, list) else None,
             background=args.get("background") is True,
         )
-        return await self._delegates.delegate(request, act)
+        return await self._delegation.delegate(request, act)
 
 
 def _parse_tasks(args: Mapping[str, Json]) -> tuple[SubagentTask, ...]:
@@ -94,31 +69,5 @@ def _parse_task(task: Json, shared: str) -> SubagentTask:
     return SubagentTask(str(own.get("goal") or "").strip(), context)
 
 
-MAX_MODELS = 8
-
-
-class ModelMixer(Protocol):
-    async def mix(self, prompt: str, models: Sequence[str], aggregator: str) -> str:
-        """Ask the models and return the combined answer. Raises `ToolError` if no model answered."""
-        ...
-
-
-class MixtureOfAgents:
-    spec = ToolSpec(
-        name="mixture_of_agents",
-        description="Ask several models a hard question in parallel; an aggregator combines their answers.",
-        schema=make_schema("prompt", prompt="string: with all context needed", models="strings", aggregator="string"),
-        effect="read",
-    )
-
-    def __init__(self, mixer: ModelMixer) -> None:
-        self._mixer = mixer
-
-    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
-        prompt, models = str(args["prompt"]).strip(), args.get("models")
-        names = [str(each) for each in models] if isinstance(models, list) else []
-        if not prompt:
-            raise ToolError("prompt is empty")
-        if len(names) > MAX_MODELS:
-            raise ToolError(f"{len(names)} models given, the maximum is {MAX_MODELS}")
-        return await self._mixer.mix(prompt, tuple(dict.fromkeys(names)), str(args.get("aggregator") or ""))
+def tools(feature: SubagentsFeature) -> tuple[DelegateTask, ...]:
+    return (DelegateTask(feature.delegation),) if feature.app.settings.delegation.depth else ()

@@ -1,132 +1,48 @@
-"""The usage report: collected from the store and drawn with plain characters."""
+"""`/usage`: tokens and cost of this conversation, of today and of the last days."""
 
-import time
-from collections.abc import Callable
+from msgspec import structs
 
-from msgspec import Struct
+from alipes.features.usage.report import lines, report, spent
+from alipes.kernel.formatting import format_columns
+from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
+from alipes.sessions.commands.registry import Command
 
-from alipes.kernel.errors import SessionError
-from alipes.kernel.formatting import ID, format_columns, format_count, format_excerpt, format_money, format_usage
-from alipes.kernel.turns import Usage
-from alipes.store.ports.archive import Archive, UsageGrouping, UsageSum
-
-
-def cost(spent: UsageSum) -> str:
-    """The cost; an unknown price is never shown as zero."""
-    if spent.unpriced == spent.calls:
-        return "price unknown" if spent.calls else "$0.00"
-    known = format_money(spent.usage.cost or 0.0)
-    return known if not spent.unpriced else f"{known} and {format_count(spent.unpriced, 'call')} of unknown price"
+LONGEST = 366
+"""Days that can be looked back."""
 
 
-def spent(sum: UsageSum) -> str:
-    if not sum.calls:
-        return "nothing yet"
-    return f"{format_count(sum.calls, 'call')} · {format_usage(sum.usage)} · {cost(sum)}"
+async def usage(context: CommandContext, args: str) -> CommandReply:
+    if args:
+        return await _usage_of_days(context, args)
+    archive = context.store.archive
+    standing = await context.store.sessions.active(context.key)
+    rows = [("today", spent(await archive.usage(days=1))), ("total", spent(await archive.usage()))]
+    if standing is not None:
+        session = standing.session
+        rows.insert(0, ("this conversation", spent(await archive.usage(session=session))))
+        each = await archive.usage_by("model", session=session)
+        shares = [(sum.name or "unknown", sum) for sum in each if len(each) > 1 or sum.name]
+        tasks = await archive.usage_by("task", session=session)
+        shares += [(sum.name, sum) for sum in tasks if sum.name != "answer"]
+        tools = await archive.usage_by("tool", session=session)
+        shares += [(f"for {sum.name}", sum) for sum in tools if sum.name]
+        rows[1:1] = [(f"  {name}", spent(sum)) for name, sum in shares]
+    return CommandReply(format_columns(rows))
 
 
-WIDTH = 40
-"""Characters of the longest bar."""
-MOST = 8
-"""Conversations that are listed by name."""
-NO_TOOL = "not for a tool"
+async def _usage_of_days(context: CommandContext, args: str) -> CommandReply:
+    """The same as `alipes usage`."""
+    days = parse_count(args.removeprefix("--days").strip(), LONGEST)
+    if days is None:
+        return CommandReply(f"/usage N takes a number of days from 1 to {LONGEST}.", failed=True)
+    shown = await report(context.store.archive, days, context.clock)
+    if not context.local_files:  # a chat must not see other people's conversations
+        standing = await context.store.sessions.active(context.key)
+        own = tuple(each for each in shown.by_session if standing and each.name == standing.session)
+        shown = structs.replace(shown, by_session=own)
+    return CommandReply("\n".join(lines(shown)))
 
 
-class UsageReport(Struct, frozen=True):
-    days: int
-    """Number of days, including today."""
-    total: UsageSum
-    by_day: tuple[UsageSum, ...]
-    """Every day, also those without a call, oldest first."""
-    by_model: tuple[UsageSum, ...]
-    by_session: tuple[UsageSum, ...]
-    by_task: tuple[UsageSum, ...]
-    by_tool: tuple[UsageSum, ...]
-    titles: dict[str, str]
-    """By session, for those that still exist."""
-
-
-async def report(archive: Archive, days: int, clock: Callable[[], float] = time.time) -> UsageReport:
-    async def by(group: UsageGrouping) -> tuple[UsageSum, ...]:
-        return tuple(await archive.usage_by(group, days=days))
-
-    sessions = tuple(sorted(await by("session"), key=_weight, reverse=True))
-    return UsageReport(
-        days=days,
-        total=await archive.usage(days=days),
-        by_day=_every(await by("day"), days, clock()),
-        by_model=await by("model"),
-        by_session=sessions,
-        by_task=await by("task"),
-        by_tool=await by("tool"),
-        titles=await _titles(archive, [each.name for each in sessions[:MOST]]),
-    )
-
-
-async def _titles(archive: Archive, sessions: list[str]) -> dict[str, str]:
-    titles: dict[str, str] = {}
-    for session in sessions:
-        try:
-            titles[session] = (await archive.resolve(session)).title
-        except SessionError:  # called by a plugin outside any conversation, or deleted
-            continue
-    return titles
-
-
-def _every(found: tuple[UsageSum, ...], days: int, now: float) -> tuple[UsageSum, ...]:
-    by_name = {each.name: each for each in found}
-    year, month, day, *_ = time.localtime(now)
-    noons = [time.mktime((year, month, day - back, 12, 0, 0, 0, 0, -1)) for back in range(days - 1, -1, -1)]
-    names = [time.strftime("%Y-%m-%d", time.localtime(noon)) for noon in noons]
-    return tuple(by_name.get(name, UsageSum(name, 0, Usage(), 0)) for name in names)
-
-
-def lines(report: UsageReport) -> list[str]:
-    if not report.total.calls:
-        return [f"No model calls in the last {format_count(report.days, 'day')}."]
-    since = "today" if report.days == 1 else f"in the last {report.days} days"
-    output = [f"{since}: {spent(report.total)}", "", *plot(report.by_day)]
-    sessions = [(_session(each, report.titles), spent(each)) for each in report.by_session[:MOST]]
-    if len(report.by_session) > MOST:
-        sessions.append((f"and {len(report.by_session) - MOST} more", ""))
-    for head, rows in (
-        ("by model", [(each.name or "unknown", spent(each)) for each in report.by_model]),
-        ("by conversation", sessions),
-        ("by task", [("answers" if each.name == "answer" else each.name, spent(each)) for each in report.by_task]),
-        ("by tool", [(each.name or NO_TOOL, spent(each)) for each in report.by_tool]),
-    ):
-        table = format_columns([(f"  {name}", text or " ") for name, text in rows])
-        output += ["", head, *(line.rstrip() for line in table.splitlines())]
-    return output
-
-
-def plot(days: tuple[UsageSum, ...]) -> list[str]:
-    """A bar per day: by cost if prices are known, else by tokens. Leading idle days are left out."""
-    first = next((place for place, each in enumerate(days) if each.calls), len(days))
-    days = days[first:]
-    priced = any(each.usage.cost for each in days) and not any(each.unpriced for each in days)
-    sizes = [(each.usage.cost or 0.0) if priced else float(_tokens(each)) for each in days]
-    longest = max(sizes, default=0.0) or 1.0
-    bars = ["#" * max(round(WIDTH * size / longest), bool(size)) for size in sizes]
-    return [
-        f"{each.name}  {bar:<{WIDTH}}  {_said(each, priced)}".rstrip() for each, bar in zip(days, bars, strict=True)
-    ]
-
-
-def _said(each: UsageSum, priced: bool) -> str:
-    if not each.calls:
-        return ""
-    return format_money(each.usage.cost or 0.0) if priced else f"{_tokens(each):,} tokens"
-
-
-def _tokens(each: UsageSum) -> int:
-    return each.usage.input + each.usage.output
-
-
-def _weight(each: UsageSum) -> tuple[float, int]:
-    return each.usage.cost or 0.0, _tokens(each)
-
-
-def _session(each: UsageSum, titles: dict[str, str]) -> str:
-    title = titles.get(each.name, "")
-    return f"{each.name[:ID]} {format_excerpt(title, 32)}" if title else each.name[:ID] or "outside"
+COMMANDS = (
+    Command("usage", "[DAYS]", "show token usage and cost", usage, aliases=("cost",), group="Model and cost", place=5),
+)

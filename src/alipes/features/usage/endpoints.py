@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from typing import Annotated, Literal, get_args
 
@@ -13,12 +13,14 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from alipes.config.settings import Amount, SpendConfig
-from alipes.features.schedules.settings import find_local_zone
-from alipes.features.schedules.timetable import find_zone
+from alipes.config.time_zones import find_local_zone, find_zone
+from alipes.features.server import Server
+from alipes.features.usage.feature import UsageFeature
+from alipes.features.usage.store import UsageColumn, UsageDay, UsageReports, UsageRow
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Usage
-from alipes.store.ports.usage import UsageColumn, UsageDay, UsageRow
-from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+from alipes.store.ports.archive import Archive
+from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response
 from alipes.web.runs.lookup import visible_scope
 
 DEFAULT_DAYS, MAX_DAYS = 30, 3700
@@ -86,9 +88,9 @@ class UsageTable(Struct, frozen=True, rename={"start": "from", "end": "to"}):
 
 
 class UsageEndpoints:
-    def __init__(self, app: ApiServices, spend: SpendConfig) -> None:
-        self._app, self._spend = app, spend
-        self._reports = app.store.usage_reports
+    def __init__(self, archive: Archive, reports: UsageReports, spend: SpendConfig) -> None:
+        """`spend`: the limits that are shown beside."""
+        self._archive, self._reports, self._spend = archive, reports, spend
 
     @ApiEndpoint("GET", "/v1/usage", "read", query=UsageQuery, answer=UsageTable)
     async def report(self, call: ApiCall) -> Response:
@@ -112,7 +114,7 @@ class UsageEndpoints:
         spend = self._spend
         limits = list[LimitDocument]()
         if spend.per_day is not None:
-            today = (await self._app.store.archive.usage(days=1)).usage
+            today = (await self._archive.usage(days=1)).usage
             used = today.cost or 0.0 if spend.per_day.dollars is not None else today.input + today.output
             limits.append(_to_limit("spend.per_day", spend.per_day, used, "day"))
         if spend.per_session is not None:
@@ -201,3 +203,8 @@ def _to_csv(rows: Sequence[UsageRow], by: Sequence[UsageColumn]) -> bytes:
 def _escape_cell(text: str) -> str:
     """A cell that a spreadsheet shows and does not run."""
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def endpoints(feature: UsageFeature, _server: Server) -> Iterable[ApiEndpoint]:
+    app = feature.app
+    return endpoints_of(UsageEndpoints(app.store.archive, feature.reports, app.settings.spend))

@@ -1,14 +1,37 @@
 """Usage of model calls by day, model, task, surface and conversation, from the running sums."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+
+from alipes.kernel.turns import Usage
 from alipes.store import export
 from alipes.store.ports.search import EVERYTHING, SearchScope
-from alipes.store.ports.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store.search.scope import scope_conditions
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, usage_from_row
+
+UsageColumn: TypeAlias = Literal["day", "model", "task", "surface", "session"]
+
+
+class UsageDay(Struct, frozen=True):
+    """A day, or any other period, from `start` to before `end` (seconds since the epoch)."""
+
+    name: str
+    start: float
+    end: float
+
+
+class UsageRow(Struct, frozen=True):
+    groups: dict[UsageColumn, str]
+    title: str
+    """Of the conversation, if rows are by conversation."""
+    calls: int
+    usage: Usage
+    unpriced: int
+    """Calls whose price is unknown; they are not in `usage.cost`."""
+
 
 QUARTER_S = 900
 _SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
@@ -22,7 +45,7 @@ _EXPRESSIONS: dict[UsageColumn, str] = {
 }
 
 
-class SqlUsageReports(SqlRows):
+class UsageReports(SqlRows):
     async def report(
         self, days: Sequence[UsageDay], by: Sequence[UsageColumn], *, scope: SearchScope = EVERYTHING, limit: int = 0
     ) -> list[UsageRow]:

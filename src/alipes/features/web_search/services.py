@@ -1,6 +1,7 @@
 """Connects the web tools to search plugins, the auxiliary model and the rights to connect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -9,7 +10,10 @@ from alipes.agent.approval.egress import EgressRights, url_host
 from alipes.agent.auxiliary import AuxiliaryModels, current_turn
 from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.settings import Settings
-from alipes.features.web_search.page_reader import ReadRemotely, WebPage
+from alipes.core.app import App
+from alipes.core.resources import tool_environment
+from alipes.features.web_search.converter import PageConverter
+from alipes.features.web_search.page_reader import PageReader, ReadRemotely, WebPage
 from alipes.features.web_search.search_client import SearchesWeb, SearchResult, WebQuery
 from alipes.features.web_search.search_services import choose_service, open_service, service_url
 from alipes.features.web_search.web_extract import WebExtract
@@ -171,6 +175,16 @@ class PageService:
         if self.choose_remote() is None:
             return self._explain_missing()
         return "" if self._plugins.exist() else 'web.extract is "plugin", but no enabled plugin can read pages.'
+
+
+@asynccontextmanager
+async def open_reader(app: App, pages: PageService) -> AsyncIterator[PageReader]:
+    settings, network = app.settings, app.network
+    fetcher = PublicFetcher(
+        app.scope, settings.fetch.allow, name="web", decide=network.rights.decide, counts=network.proxy.counts
+    )
+    async with PageConverter(tool_environment(settings), app.resources.guard) as converter:
+        yield PageReader(fetcher, converter, settings.web, documents=app.documents, choose_remote=pages.choose_remote)
 
 
 class PageQuestions:

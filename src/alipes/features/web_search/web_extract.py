@@ -43,9 +43,16 @@ class WebExtract:
     )
 
     def __init__(
-        self, reader: PageReader, numbers: SourceNumbers, *, ask_model: AskAboutPage, ask_vision: AskVisionModel
+        self,
+        reader: PageReader,
+        numbers: SourceNumbers,
+        *,
+        ask_model: AskAboutPage,
+        ask_vision: AskVisionModel,
+        why_unavailable: Callable[[], str] = str,
     ) -> None:
         self._reader, self._numbers, self._ask_model, self._ask_vision = reader, numbers, ask_model, ask_vision
+        self.why_unavailable = why_unavailable
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         request = _parse_arguments(args)

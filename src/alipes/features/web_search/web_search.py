@@ -27,9 +27,14 @@ class WebSearch:
         untrusted=True,
     )
 
-    def __init__(self, choose: Callable[[], Awaitable[SearchesWeb]], numbers: SourceNumbers) -> None:
+    def __init__(
+        self,
+        choose: Callable[[], Awaitable[SearchesWeb]],
+        numbers: SourceNumbers,
+        why_unavailable: Callable[[], str] = str,
+    ) -> None:
         """`choose()`: the service to use now. Raises `ToolError` if there is none."""
-        self._choose, self._numbers = choose, numbers
+        self._choose, self._numbers, self.why_unavailable = choose, numbers, why_unavailable
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         query = _parse_arguments(args)

@@ -5,20 +5,22 @@ import asyncio
 import sys
 from pathlib import Path
 
-from alipes.cli.commands.send import resolve_target
-from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
+from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
-from alipes.console import help_text, render
+from alipes.console import render
 from alipes.console.common import check_label, print_list, run_in_store
 from alipes.console.options import Details, OptionParser
+from alipes.features.schedules.store.jobs import ScheduleStore
+from alipes.features.webhooks.help import WEBHOOK
 from alipes.features.webhooks.routes import is_secret, list_toolless, make_secret, send_test_delivery
+from alipes.features.webhooks.store import SignatureStyle, Webhook, WebhookStatus, WebhookStore
+from alipes.gateway.outbound.target import resolve_target
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.runtime.process_lock import find_holder
 from alipes.store.open import open_home_store
-from alipes.store.ports.store import Store
-from alipes.store.ports.web import SignatureStyle, Webhook, WebhookStatus
+from alipes.store.sql.store import Store
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
@@ -28,7 +30,7 @@ def run(argv: list[str]) -> int:
         "style": {"choices": ("standard", "github"), "default": "standard"},
         "rate": {"type": int, "default": 60},
     }
-    parser = OptionParser("alipes webhook", help_text.WEBHOOK, details)
+    parser = OptionParser("alipes webhook", WEBHOOK, details)
     args, named = parser.parse_with_words(argv)
     match named:
         case [] | ["list"]:
@@ -81,7 +83,7 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
     async def act(store: Store) -> bool:
         if webhook.target:
             await resolve_target(store, webhook.target, "an answer")
-        return await store.webhooks.add(webhook, secret)
+        return await store.tables(WebhookStore).add(webhook, secret)
 
     if not run_in_store(settings, act):
         raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
@@ -101,7 +103,7 @@ def _print_secret(settings: Settings, name: str, secret: str) -> int:
 
 def _allow_tools(settings: Settings, name: str, tools: tuple[str, ...]) -> int:
     async def act(store: Store) -> str:
-        hooks = store.webhooks
+        hooks = store.tables(WebhookStore)
         return "" if await hooks.allow_tools(name, tools) else _missing_message(name, await hooks.all())
 
     if why := run_in_store(settings, act):
@@ -114,7 +116,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
     """Replace the secret, for instance after a restore: backups do not contain it."""
 
     async def act(store: Store) -> str:
-        hooks = store.webhooks
+        hooks = store.tables(WebhookStore)
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -127,7 +129,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
 
 def _list(settings: Settings, *, json: bool) -> int:
     async def act(store: Store) -> tuple[tuple[WebhookStatus, ...], dict[str, list[str]]]:
-        return await store.webhooks.all(), await _find_jobs(store)
+        return await store.tables(WebhookStore).all(), await _find_jobs(store)
 
     found, jobs = run_in_store(settings, act)
     head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "JOBS", "PROMPT")
@@ -142,7 +144,7 @@ def _list(settings: Settings, *, json: bool) -> int:
 async def _find_jobs(store: Store) -> dict[str, list[str]]:
     """By webhook, the jobs that it starts, also paused ones."""
     found: dict[str, list[str]] = {}
-    for schedule in await store.schedules.all():
+    for schedule in await store.tables(ScheduleStore, store.schedule_changes).all():
         if name := schedule.job.timetable.webhook:
             found.setdefault(name, []).append(schedule.job.name)
     return found
@@ -163,7 +165,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
     if serving is None:
         raise ConfigError("no server is running: start `alipes serve` first")
     async with open_home_store(settings) as store:
-        hooks = store.webhooks
+        hooks = store.tables(WebhookStore)
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -174,7 +176,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
 
 def _remove(settings: Settings, name: str) -> int:
     async def act(store: Store) -> list[str]:
-        hooks = store.webhooks
+        hooks = store.tables(WebhookStore)
         if not await hooks.remove(name):
             raise ConfigError(_missing_message(name, await hooks.all()))
         return (await _find_jobs(store)).get(name, [])

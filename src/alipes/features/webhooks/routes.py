@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-import httpx2
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
@@ -19,13 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from alipes.features.schedules.schedules import Schedules
+from alipes.features.webhooks.store import SignatureStyle, Webhook, WebhookStatus, WebhookStore
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.lent_clients import HttpError
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.sessions import Sessions
-from alipes.store.ports.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 from alipes.web.rate_limit import RateLimiter
@@ -122,7 +122,7 @@ async def send_test_delivery(address: str, hook: Webhook, secret: Secret, body: 
             answer = await scope.http("webhook").request(
                 "POST", f"{address}/hooks/{hook.name}", headers=headers, content=body, timeout=TEST_TIMEOUT_S
             )
-        except httpx2.HTTPError as error:
+        except HttpError as error:
             raise ConfigError(f"{address} does not answer: {error}") from error
     return answer.status_code, answer.text
 
@@ -231,10 +231,11 @@ class DeliveryResult(Struct, frozen=True, omit_defaults=True):
 
 
 class WebhookRoutes:
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         sessions: Sessions,
         schedules: Schedules,
+        hooks: WebhookStore,
         resolve: ResolveTarget,
         *,
         workdir: str = "",
@@ -243,7 +244,7 @@ class WebhookRoutes:
     ) -> None:
         """`secrets` masks the secrets of webhooks that are used."""
         self._sessions, self._schedules, self._resolve = sessions, schedules, resolve
-        self._hooks = schedules.webhooks
+        self._hooks = hooks
         self._workdir, self._state = workdir, state or ServerState()
         self.rate_limiter, self._secrets = RateLimiter("webhooks"), secrets or SecretRegistry()
 

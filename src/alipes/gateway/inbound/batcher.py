@@ -12,7 +12,7 @@ from msgspec import structs
 
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.platform import IncomingMessage
-from alipes.store.ports.inbox import InboxStore, WaitingMessage
+from alipes.store.sql.inbox import InboxStore, WaitingMessage
 
 OnBatch: TypeAlias = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
 """Called with the messages of one batch; batches of a conversation come in order."""

@@ -7,13 +7,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from msgspec import structs
 
-from alipes.agent.attachments import FileAttacher
-from alipes.gateway.commands import OWNER_COMMANDS, ChatCommands
+from alipes.core.app import App
+from alipes.gateway.commands import ChatCommands
 from alipes.gateway.inbound.batcher import Batcher, is_voice
 from alipes.gateway.live_view import LiveViews
 from alipes.gateway.outbound import replies
@@ -26,16 +25,12 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import to_label
-from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Contributions
 from alipes.providers.transcription import NOT_SET_UP, Transcribe
-from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.tasks import run_to_completion, unwrap_error_group
-from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
-from alipes.sessions.sessions import Sessions, admit_message
-from alipes.store.ports.people import PersonRole
-from alipes.store.ports.store import Store
+from alipes.sessions.commands.context import CommandReply
+from alipes.sessions.commands.registry import Parsed, UnknownCommand, run
+from alipes.sessions.sessions import admit_message
+from alipes.store.sql.people import PersonRole
 
 
 async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | None) -> IncomingMessage:
@@ -51,10 +46,6 @@ async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | No
 log = logging.getLogger(__name__)
 CONFIRM_DELAY = 0.005
 """Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
-_STOP_COMMANDS = frozenset({"stop", "new"})
-"""Commands that end the running turn: its live view is muted at once."""
-_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry", "rollback"})
-"""Commands that must not run again when a message is delivered twice."""
 MAIL = "email"
 FORWARDED = "Forwarded"
 """How platforms begin the quotation of a forwarded message."""
@@ -62,25 +53,12 @@ MAX_STRANGERS = 1000
 """Strangers that are remembered so that each is logged once."""
 
 
-class GatewayApp(Protocol):
-    """The parts of an app that the gateway uses."""
-
-    sessions: Sessions
-    store: Store
-    hooks: Hooks
-    contributions: Contributions
-    files: FileAttacher
-    chat_files: ChatFiles
-
-    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
-
-
 class InboundPipeline:
     """Handles the messages of one conversation in order, different conversations concurrently."""
 
     def __init__(
         self,
-        app: GatewayApp,
+        app: App,
         policy: GatewayPolicy,
         commands: ChatCommands,
         views: LiveViews,
@@ -157,25 +135,23 @@ class InboundPipeline:
             self._outbox.notify(message.address.platform, outbound.lane)
 
     async def _handle_command(self, message: IncomingMessage, parsed: Parsed, role: PersonRole) -> None:
-        platform, name = message.address.platform, parsed.command.name
+        platform, command = message.address.platform, parsed.command
         if await self._inbox.contains(platform, message.id):
             return
-        if name in OWNER_COMMANDS and role != "owner":
-            note = replies.make_note(message, replies.escape_lines(f"/{name} is for owners."))
+        if command.owners_only and role != "owner":
+            note = replies.make_note(message, replies.escape_lines(f"/{command.name} is for owners."))
             await self._reply(message, note)
             return
         self._views.watch_received(message.address)
-        if name in _STOP_COMMANDS:
+        if command.stops_turn:
             self._views.mute(message.address.key)
-        builtin = name in BY_NAME or name in {each.name for each in self._commands.known()}
-        builtin = builtin or parsed.command.template is not None or isinstance(parsed, UnknownCommand)
-        if name in _RUN_ONCE:
+        if command.run_once:
             await run_to_completion(partial(self._run_once, message, parsed))
-        elif builtin:
+        elif not command.plugin:
             await self._run(message, parsed)
-        else:  # a plugin's command may take long; it must not hold up a /stop behind it
+        else:  # it may take long; it must not hold up a /stop behind it
             await self._inbox.mark_handled(platform, message.id)
-            self._views.tasks.start(self._run(message, parsed), f"/{name} {message.id}")
+            self._views.tasks.start(self._run(message, parsed), f"/{command.name} {message.id}")
 
     async def _run_once(self, message: IncomingMessage, parsed: Parsed) -> None:
         """Mark as handled first: after a crash the command is lost rather than run twice."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from weakref import WeakValueDictionary
@@ -13,15 +12,14 @@ from msgspec import structs
 
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
-from alipes.kernel.errors import DeliveryError, FileStoreError, MessageRejected, Undeliverable
-from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
+from alipes.kernel.errors import DeliveryError, FileStoreError, Undeliverable
+from alipes.kernel.formatting import format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
-from alipes.kernel.turns import Address, Envelope, HomeChanged
+from alipes.kernel.turns import Envelope, HomeChanged
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.subscription import HomeSubscription
-from alipes.store.ports.people import PeopleStore
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 MAX_DRAFT_AGE = 3600.0
 """Seconds by which a draft may be older than the message it becomes."""
@@ -129,46 +127,6 @@ def _format_file(media: Media, runner: PlatformRunner) -> MessagePart:
     return MessagePart(text=text, plain=text)
 
 
-_MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
-"""A Matrix room name contains its server and sometimes a port."""
-_CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
-
-
-async def address_message(people: PeopleStore, to: str, text: str, platforms: Collection[str]) -> Outbound:
-    """A message for `to`: `platform:chat[:thread]`, a platform with a default chat, or `home`.
-
-    Raises `MessageRejected` if `to` names nothing.
-    """
-    if not text.strip():
-        raise MessageRejected("there is nothing to send")
-    platform, _, place = to.strip().partition(":")
-    homes = {name: home for name, home in (await people.default_chats()).items() if name in platforms}
-    if platform == "home" and not place:
-        address = _only_home(homes)
-    elif platform not in platforms:
-        known = ", ".join(sorted(platforms)) or "none"
-        hint = did_you_mean(platform, platforms)
-        raise MessageRejected(f"unknown platform {platform!r} (available: {known}).{hint}")
-    elif not place:
-        if platform not in homes:
-            fix = f"send /sethome in a chat there, or name one as {platform}:CHAT"
-            raise MessageRejected(f"{platform} has no default chat: {fix}")
-        address = homes[platform]
-    else:
-        parts = _MATRIX_ROOM.match(place) or _CHAT.match(place)
-        assert parts is not None  # _CHAT matches everything
-        address = Address(platform, parts[1], thread=parts[2] or "")
-    return Outbound(f"send:{os.urandom(8).hex()}", address, text)
-
-
-def _only_home(homes: dict[str, Address]) -> Address:
-    if len(homes) > 1:
-        raise MessageRejected(f"several platforms have a default chat: {', '.join(homes)}; name one")
-    if not homes:
-        raise MessageRejected("there is no default chat: send /sethome in one")
-    return next(iter(homes.values()))
-
-
 log = logging.getLogger(__name__)
 MAX_RETRY_PAUSE = 60.0
 """Seconds between two attempts at most, unless the platform asks for more; also the longest timer."""
@@ -234,7 +192,7 @@ class DeliveryAttempts:
         self._counters.sent[runner.name] += 1
         self._counters.uncertain[runner.name] += sent.uncertain and not delivery.uncertain
         self._failing[runner.name].clear()
-        runner.state.sending = ""
+        runner.set_sending_problem("")
         return sent
 
     async def _is_reachable(self, runner: PlatformRunner, delivery: Delivery) -> bool:
@@ -259,7 +217,7 @@ class DeliveryAttempts:
         failing.add(delivery.outbound.lane)
         outage = len(failing) >= OUTAGE_LANES
         if outage:
-            runner.state.sending = str(error)
+            runner.set_sending_problem(str(error))
         if isinstance(error, Undeliverable):
             await self._give_up(runner, delivery, str(error))
         elif uncertain and delivery.doubtful:

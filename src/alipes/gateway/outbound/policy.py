@@ -12,9 +12,11 @@ from typing import Protocol
 from msgspec import structs
 
 from alipes.agent.tool_calls import changed_files
+from alipes.config.settings import Settings
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Media, MediaKind, Outbound
 from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded
+from alipes.tools.common import make_places
 
 _MEDIA_LINE = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
 _MARKDOWN_IMAGE = re.compile(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
@@ -178,6 +180,13 @@ class OutboundPolicy:
             return None
         kind = _KINDS.get(os.path.splitext(real)[1].lower(), "file")
         return Media(real, kind, os.path.basename(path), caption)
+
+
+def make_outbound_policy(settings: Settings) -> OutboundPolicy:
+    """A turn of a chat may be finished by any process: its answer is sent to the chat in any case."""
+    folders = (str(settings.paths.outgoing),)
+    private = make_places(settings).is_withheld
+    return OutboundPolicy(tuple(settings.messengers.configured), folders, is_private=private)
 
 
 def _outbound(

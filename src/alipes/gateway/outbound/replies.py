@@ -12,7 +12,7 @@ from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Quit, RunSetup, SendFile
-from alipes.store.ports.store import Store
+from alipes.store.sql.store import Store
 
 
 async def to_outbound(message: IncomingMessage, reply: CommandReply, outgoing: str) -> tuple[Outbound, ...]:

@@ -20,7 +20,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.platform import OnStatus
 from alipes.platforms.connection import describe_error
 from alipes.platforms.discord.http import DiscordHttp
-from alipes.platforms.settings import DiscordSettings
+from alipes.platforms.discord.settings import DiscordConfig
 from alipes.runtime.tasks import backoff
 
 
@@ -142,7 +142,7 @@ class ResumePoint(Struct, frozen=True):
 class DiscordClient(discord.Client):
     """Calls `on_event` for every event at once and in order; the library starts no tasks for them."""
 
-    def __init__(self, settings: DiscordSettings, on_event: OnEvent) -> None:
+    def __init__(self, settings: DiscordConfig, on_event: OnEvent) -> None:
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = intents.message_content = True
         self._settings, self._on_event, self.grace = settings, on_event, settings.grace

@@ -19,8 +19,8 @@ from discord.http import HTTPClient, Route, json_or_text
 from discord.types.user import User
 from msgspec import Struct
 
+from alipes.platforms.discord.settings import DiscordConfig
 from alipes.platforms.files import CHUNK
-from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.http.proxies import is_loopback
 
 MAX_RATE_WAIT = 5.0
@@ -40,7 +40,7 @@ class RateWindow(Struct):
 class DiscordHttp(HTTPClient):
     """Opened by `static_login` and closed by `close`, both in the task that owns the connection."""
 
-    def __init__(self, loop: Any, settings: DiscordSettings) -> None:
+    def __init__(self, loop: Any, settings: DiscordConfig) -> None:
         is_local = is_loopback(yarl.URL(settings.base_url).host or "")
         super().__init__(loop, proxy=None if is_local else settings.proxy or None)
         self._root, self._deadline = settings.base_url.rstrip("/"), settings.deadline

@@ -4,33 +4,37 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from discord.http import Route
 from msgspec.structs import replace
 
-from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.platform import MessagePart, OnMessage, OnStatus
+from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
+from alipes.kernel.platform import MessagePart, OnMessage, OnStatus, Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.connection import Lanes
-from alipes.platforms.discord import payloads
-from alipes.platforms.discord.client import FAILURES, DiscordClient
-from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
+from alipes.platforms.connection import Lanes, optional_library
+from alipes.platforms.discord.settings import DiscordConfig
 from alipes.platforms.files import read_outgoing
 from alipes.platforms.messenger import CHAT, Messenger
-from alipes.platforms.settings import DiscordSettings
+from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.tasks import first_error, run_to_completion
+
+with optional_library("Discord", "discord.py", "discord"):
+    from discord.http import Route
+
+    from alipes.platforms.discord import payloads
+    from alipes.platforms.discord.client import FAILURES, DiscordClient
+    from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 
 
-class DiscordPlatform(Messenger[DiscordSettings]):
+class DiscordPlatform(Messenger[DiscordConfig]):
     """Sends while `listen` or `run_sender` runs, also while the gateway is disconnected."""
 
     name, title = "discord", "Discord"
     capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.2, typing_seconds=9.0, sends_alone=True)
     format_message = staticmethod(payloads.format_markdown)
 
-    def __init__(self, settings: DiscordSettings) -> None:
+    def __init__(self, settings: DiscordConfig) -> None:
         super().__init__(settings)
         self._client: DiscordClient | None = None
         self._commands: list[dict[str, Any]] = []
@@ -38,7 +42,7 @@ class DiscordPlatform(Messenger[DiscordSettings]):
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         settings = self.settings
-        position = DiscordReadPosition(settings.folder / "seen.json")
+        position = DiscordReadPosition(settings.data_folder / "seen.json")
         receiver = DiscordReceiver(settings, position, on_message, self.may_fetch)
         client = receiver.client = DiscordClient(settings, receiver.on_event)
         try:
@@ -107,3 +111,9 @@ class DiscordPlatform(Messenger[DiscordSettings]):
 def _channel(address: Address) -> str:
     """A Discord thread is a channel of its own."""
     return address.thread or address.chat
+
+
+def open_platform(settings: DiscordConfig, scope: ClientScope) -> Platform:
+    if not settings.token:
+        raise ConfigError("Discord needs the bot's token: set the variable that [discord] token_env names.")
+    return DiscordPlatform(settings)

@@ -17,8 +17,8 @@ from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import parse
 from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
+from alipes.platforms.discord.settings import DiscordConfig
 from alipes.platforms.files import Downloads
-from alipes.platforms.settings import DiscordSettings
 from alipes.platforms.state_files import MAX_AGE, ReadPosition, ReadState
 from alipes.runtime.tasks import backoff
 
@@ -59,7 +59,7 @@ class DiscordReceiver:
     """Handles events of the client. `on_event` never waits; the work happens in lanes."""
 
     def __init__(
-        self, settings: DiscordSettings, position: DiscordReadPosition, on_message: OnMessage, may_fetch: MayFetch
+        self, settings: DiscordConfig, position: DiscordReadPosition, on_message: OnMessage, may_fetch: MayFetch
     ) -> None:
         """`may_fetch`: whose files are downloaded; called with the message without its files."""
         self._settings, self._position, self._on_message, self._may_fetch = (settings, position, on_message, may_fetch)
@@ -109,7 +109,7 @@ class DiscordReceiver:
         if not parse.list_attachments(message) or not await self._may_fetch(incoming):
             return incoming
         settings = self._settings
-        files = Downloads(settings.folder / "files", settings.largest, settings.picture)
+        files = Downloads(settings.data_folder / "files", settings.largest, settings.picture)
         await parse.fetch_files(self.client.http, message, files)
         return files.attach_to(incoming)
 

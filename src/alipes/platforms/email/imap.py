@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec import Struct
 
-from alipes.config.platforms import Security
 from alipes.kernel.errors import ConfigError, DeliveryError
+from alipes.platforms.email.settings import Security
 
 MAX_LINE_BYTES = 1 << 20
 CLOSE_TIMEOUT = 1.0

@@ -6,18 +6,23 @@ import time
 
 from msgspec import Struct, structs
 
-from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Capabilities, IncomingMessage, MessagePart, OnMessage, OnStatus
+from alipes.kernel.errors import ConfigError, DeliveryError
+from alipes.kernel.platform import Capabilities, IncomingMessage, MessagePart, OnMessage, OnStatus, Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.email import parse, send
+from alipes.platforms.connection import optional_library
+from alipes.platforms.email import parse
 from alipes.platforms.email.imap import FetchedMail, ImapClient, open_imap
 from alipes.platforms.email.parse import NAME
-from alipes.platforms.email.send import EmailSender
+from alipes.platforms.email.settings import EmailConfig
 from alipes.platforms.email.threads import MailThreads
 from alipes.platforms.messenger import ALL_MEDIA, Messenger
-from alipes.platforms.settings import EmailSettings
 from alipes.platforms.state_files import StateFile
-from alipes.runtime.http.proxies import TlsTrust
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.proxies import TlsTrust, is_loopback
+
+with optional_library("Mail", "aiosmtplib", "email"):
+    from alipes.platforms.email import send
+    from alipes.platforms.email.send import EmailSender
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +44,7 @@ class MailPosition(Struct, frozen=True):
 class EmailReceiver:
     """Reads one mailbox through one connection."""
 
-    def __init__(self, messenger: Messenger[EmailSettings], imap: ImapClient, threads: MailThreads) -> None:
+    def __init__(self, messenger: Messenger[EmailConfig], imap: ImapClient, threads: MailThreads) -> None:
         self._messenger, self._settings, self._imap, self._threads = messenger, messenger.settings, imap, threads
         self._file = StateFile(self._settings.data_folder / "seen.json", MailPosition)
         self._position = self._file.read()
@@ -111,14 +116,14 @@ class EmailReceiver:
         return structs.replace(parsed.incoming, text=text), True
 
 
-class EmailPlatform(Messenger[EmailSettings]):
+class EmailPlatform(Messenger[EmailConfig]):
     """Sends mail also while the mailbox cannot be read. Only the head of other people's mail is downloaded."""
 
     name, title = NAME, "Mail"
     capabilities = Capabilities(send.LONGEST, media=ALL_MEDIA)
     format_message = staticmethod(send.format_markdown)
 
-    def __init__(self, settings: EmailSettings) -> None:
+    def __init__(self, settings: EmailConfig) -> None:
         super().__init__(settings)
         self._login = (settings.user or settings.address, settings.password.reveal())
         protected = {settings.imap[2], settings.smtp[2]} != {"none"}
@@ -146,3 +151,16 @@ class EmailPlatform(Messenger[EmailSettings]):
 
     async def typing(self, address: Address) -> None:
         """Mail has no typing indicator."""
+
+
+def open_platform(settings: EmailConfig, scope: ClientScope) -> Platform:
+    name, _, domain = settings.address.partition("@")
+    if not name or not domain or not settings.address.isprintable() or " " in settings.address:
+        raise ConfigError(f"email.address: {settings.address!r} is not a mail address.")
+    for key, (host, _, security) in (("imap", settings.imap), ("smtp", settings.smtp)):
+        if security == "none" and not is_loopback(host):
+            raise ConfigError(
+                f"email.{key}_security: `none` would send the password to {host} unencrypted; it is only "
+                "allowed for servers on this machine."
+            )
+    return EmailPlatform(settings)

@@ -13,11 +13,11 @@ import aiosmtplib
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 from markdown_it import MarkdownIt
 
-from alipes.config.platforms import Security
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
+from alipes.platforms.email.settings import Security
 from alipes.platforms.email.threads import MailThread, make_message_id
 from alipes.platforms.files import media_name, read_outgoing
 from alipes.platforms.markup import Span, Spans, parse_markdown, plain_text, strip_controls

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.platforms.irc.protocol import IrcLine, encode_line, fold_name, parse_line
-from alipes.platforms.settings import IrcSettings
+from alipes.platforms.irc.settings import IrcConfig
 from alipes.runtime.http.proxies import TlsTrust
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ _LOGIN_FAILED = ("902", "904", "905", "906", "908")
 
 
 @asynccontextmanager
-async def open_irc_connection(settings: IrcSettings) -> AsyncIterator[IrcConnection]:
+async def open_irc_connection(settings: IrcConfig) -> AsyncIterator[IrcConnection]:
     """A connection that is logged in. Raises ConfigError for wrong settings, otherwise DeliveryError."""
     tls = TlsTrust(settings.ca_file or None).tls if settings.tls else None
     try:
@@ -273,7 +273,7 @@ async def open_irc_connection(settings: IrcSettings) -> AsyncIterator[IrcConnect
 
 
 class _Registration:
-    def __init__(self, connection: IrcConnection, settings: IrcSettings) -> None:
+    def __init__(self, connection: IrcConnection, settings: IrcConfig) -> None:
         self._session, self._settings = connection, settings
         self._offered: dict[str, str] = {}
         self._tries = 0

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Capabilities, IncomingMessage, OnMessage, OnStatus
+from alipes.kernel.errors import ConfigError, DeliveryError
+from alipes.kernel.platform import Capabilities, IncomingMessage, OnMessage, OnStatus, Platform
 from alipes.platforms.connection import Lanes
 from alipes.platforms.irc import parse, protocol
 from alipes.platforms.irc.connection import IrcConnection, open_irc_connection
 from alipes.platforms.irc.protocol import CTCP, IrcLine, fold_name, is_channel
 from alipes.platforms.irc.send import ANSWER_TIMEOUT, IrcSender
+from alipes.platforms.irc.settings import IrcConfig
 from alipes.platforms.messenger import Messenger
-from alipes.platforms.settings import IrcSettings
+from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.tasks import first_error
 
 MAX_ANSWER_CHARS = 10
@@ -25,7 +26,7 @@ class IrcReceiver:
 
     def __init__(
         self,
-        messenger: Messenger[IrcSettings],
+        messenger: Messenger[IrcConfig],
         connection: IrcConnection,
         sender: IrcSender,
         lanes: Lanes,
@@ -115,7 +116,7 @@ class IrcReceiver:
         return parse.person_id(line.source, found.account if same else "")
 
 
-class IrcPlatform(Messenger[IrcSettings]):
+class IrcPlatform(Messenger[IrcConfig]):
     """Sends while `listen` runs and is logged in. IRC transfers no files."""
 
     name, title = parse.NAME, "IRC"
@@ -135,3 +136,12 @@ class IrcPlatform(Messenger[IrcSettings]):
         finally:
             self.sender = None
         raise failure
+
+
+def open_platform(settings: IrcConfig, scope: ClientScope) -> Platform:
+    bad = [each for each in settings.channels if not is_channel(each) or any(char in each for char in " ,\a")]
+    if bad:
+        raise ConfigError(f"irc.channels: {bad[0]!r} is not a channel name; they start with #, as in #general.")
+    if not settings.nick or any(char in settings.nick for char in " !@:,*\r\n\0"):
+        raise ConfigError(f"irc.nick: {settings.nick!r} is not a valid nick.")
+    return IrcPlatform(settings)

@@ -24,7 +24,7 @@ from alipes.platforms.files import (
 )
 from alipes.platforms.matrix.client import MatrixClient, MatrixError
 from alipes.platforms.matrix.parse import RoomEvent
-from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.matrix.settings import MatrixConfig
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _TYPES = {"image": "m.image", "audio": "m.audio", "voice": "m.audio", "video": "
 class MatrixFiles:
     """Downloads the file of a message. A failure is noted in the message's text."""
 
-    def __init__(self, client: MatrixClient, settings: MatrixSettings) -> None:
+    def __init__(self, client: MatrixClient, settings: MatrixConfig) -> None:
         self._client, self._settings = client, settings
 
     async def fetch(self, incoming: IncomingMessage, event: RoomEvent) -> IncomingMessage:
@@ -49,7 +49,7 @@ class MatrixFiles:
         info: Any = content.get("info") if isinstance(content.get("info"), dict) else {}
         name = str(content.get("filename") or content.get("body") or event.file)
         mime = str(info.get("mimetype") or mimetypes.guess_type(name)[0] or "")
-        downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
+        downloads = Downloads(settings.data_folder / "files", settings.largest, settings.picture)
         with downloads.note_failure(name, httpx2.HTTPError, OSError):
             data = await self._get(content)
             file = ReceivedFile(make_file_name(event.id[1:13], name), event.file or "file", name, mime)

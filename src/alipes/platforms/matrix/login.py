@@ -16,7 +16,7 @@ from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.models import Secret
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, MatrixError, expect
 from alipes.platforms.matrix.payloads import translate_error
-from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.matrix.settings import MatrixConfig
 from alipes.platforms.state_files import StateFile
 
 
@@ -78,7 +78,7 @@ def classify_failure(failure: Exception, _count: int) -> DeliveryError:
     return translate_error(failure, "waiting for messages")
 
 
-async def log_in(client: MatrixClient, settings: MatrixSettings, state: MatrixState) -> MatrixLogin:
+async def log_in(client: MatrixClient, settings: MatrixConfig, state: MatrixState) -> MatrixLogin:
     """Log in. Raises ConfigError if the configuration is wrong, otherwise `FAILURES`."""
     if settings.token:
         return await _by_token(client, settings)
@@ -92,7 +92,7 @@ async def log_in(client: MatrixClient, settings: MatrixSettings, state: MatrixSt
     return login
 
 
-async def _by_token(client: MatrixClient, settings: MatrixSettings) -> MatrixLogin:
+async def _by_token(client: MatrixClient, settings: MatrixConfig) -> MatrixLogin:
     client.access_token = settings.token.reveal()
     try:
         response: Any = expect(await client.whoami(), nio.WhoamiResponse)
@@ -114,7 +114,7 @@ async def _by_token(client: MatrixClient, settings: MatrixSettings) -> MatrixLog
     return MatrixLogin(response.user_id, response.device_id or "none", settings.token.reveal())
 
 
-async def _by_password(client: MatrixClient, settings: MatrixSettings, device: str) -> MatrixLogin:
+async def _by_password(client: MatrixClient, settings: MatrixConfig, device: str) -> MatrixLogin:
     asked = {
         "type": "m.login.password",
         "identifier": {"type": "m.id.user", "user": settings.user},
@@ -136,7 +136,7 @@ async def _by_password(client: MatrixClient, settings: MatrixSettings, device: s
     return MatrixLogin(response.user_id, response.device_id, response.access_token, made=True)
 
 
-def _nowhere(refused: MatrixError, settings: MatrixSettings) -> None:
+def _nowhere(refused: MatrixError, settings: MatrixConfig) -> None:
     if refused.status == 404:
         server = settings.user.partition(":")[2]
         raise ConfigError(
@@ -152,11 +152,11 @@ def bad_token_error() -> ConfigError:
     )
 
 
-def lost_keys_error(settings: MatrixSettings) -> ConfigError:
+def lost_keys_error(settings: MatrixConfig) -> ConfigError:
     return ConfigError(
         "The encryption keys of the device of the Matrix token are missing or belong to another program: "
         "create a token only for alipes, and a new one if its folder was deleted "
-        f"({settings.folder}); or use a password instead."
+        f"({settings.data_folder}); or use a password instead."
     )
 
 

@@ -22,8 +22,8 @@ from alipes.platforms.matrix.files import MatrixFiles
 from alipes.platforms.matrix.login import CrossSigner, classify_failure
 from alipes.platforms.matrix.parse import EventCache, ParseOptions, RelatedEvents, RoomEvent, RoomInfo, parse_event
 from alipes.platforms.matrix.payloads import REACTION, translate_error
+from alipes.platforms.matrix.settings import MatrixConfig
 from alipes.platforms.messenger import MessageSender, Messenger
-from alipes.platforms.settings import MatrixSettings
 from alipes.platforms.state_files import MAX_AGE
 from alipes.runtime.tasks import backoff
 
@@ -35,7 +35,7 @@ class MatrixEvents:
 
     def __init__(
         self,
-        messenger: Messenger[MatrixSettings],
+        messenger: Messenger[MatrixConfig],
         client: MatrixClient,
         cache: EventCache,
         files: MatrixFiles,

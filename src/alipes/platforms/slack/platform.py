@@ -5,19 +5,22 @@ import asyncio
 from msgspec.structs import replace
 
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platform import OnMessage, OnStatus
-from alipes.platforms.connection import ConnectionRetry, Lanes
+from alipes.kernel.platform import OnMessage, OnStatus, Platform
+from alipes.platforms.connection import ConnectionRetry, Lanes, optional_library
 from alipes.platforms.messenger import CHAT, Messenger
-from alipes.platforms.settings import SlackSettings
-from alipes.platforms.slack import markup
-from alipes.platforms.slack.receive import SlackBackfill, SlackFiles, SlackReadPosition, SlackReceiver
-from alipes.platforms.slack.send import SendJournal, SlackSender
-from alipes.platforms.slack.socket import SlackConnection
-from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, SlackApi, error_code
+from alipes.platforms.slack.settings import SlackConfig
+from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.tasks import first_error, run_to_completion
 
+with optional_library("Slack", "slack_sdk", "slack"):
+    from alipes.platforms.slack import markup
+    from alipes.platforms.slack.receive import SlackBackfill, SlackFiles, SlackReadPosition, SlackReceiver
+    from alipes.platforms.slack.send import SendJournal, SlackSender
+    from alipes.platforms.slack.socket import SlackConnection
+    from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, SlackApi, error_code
 
-class SlackPlatform(Messenger[SlackSettings]):
+
+class SlackPlatform(Messenger[SlackConfig]):
     """Sends while `listen` or `run_sender` runs, also while the socket is closed. Only the operator can register
     commands with Slack (see docs/slack.md)."""
 
@@ -26,7 +29,7 @@ class SlackPlatform(Messenger[SlackSettings]):
     format_message = staticmethod(markup.format_markdown)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        position = SlackReadPosition(self.settings.folder / "seen.json")
+        position = SlackReadPosition(self.settings.data_folder / "seen.json")
         api = SlackApi(self.settings)
         await api.open()
         try:
@@ -35,7 +38,7 @@ class SlackPlatform(Messenger[SlackSettings]):
                 receiver.me = await _log_in(api, on_status)
                 backfill = SlackBackfill(api, position, receiver)
                 connection = SlackConnection(api, receiver.on_request, backfill.read, tasks)
-                journal = SendJournal(self.settings.folder / "begun.jsonl")
+                journal = SendJournal(self.settings.data_folder / "begun.jsonl")
                 self.sender = SlackSender(
                     api, receiver.files, journal, lanes=receiver.lanes, latest=receiver.latest, me=receiver.me
                 )
@@ -81,3 +84,12 @@ def _classify_failure(error: Exception, _count: int) -> DeliveryError:
             f"was installed ({error_code(error)})."
         ) from error
     return error
+
+
+def open_platform(settings: SlackConfig, scope: ClientScope) -> Platform:
+    if not settings.token or not settings.app_token:
+        raise ConfigError(
+            "Slack needs two tokens, the bot token (xoxb-) and the app-level token (xapp-): set the "
+            "variables that [slack] token_env and app_token_env name."
+        )
+    return SlackPlatform(settings)

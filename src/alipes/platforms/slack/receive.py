@@ -27,9 +27,9 @@ from alipes.platforms.files import (
 )
 from alipes.platforms.markup import escape_html
 from alipes.platforms.messenger import Messenger
-from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import parse
 from alipes.platforms.slack.parse import SlackMessage, SlackNames, mentions
+from alipes.platforms.slack.settings import SlackConfig
 from alipes.platforms.slack.socket import SlackSocket
 from alipes.platforms.slack.web_api import UPLOAD_TIMEOUT, SlackApi, error_code
 from alipes.platforms.state_files import MAX_AGE, ReadPosition, ReadState, put_bounded
@@ -39,13 +39,13 @@ from alipes.runtime.tasks import backoff
 class SlackFiles:
     """Downloads with the bot's token, which is sent to Slack only."""
 
-    def __init__(self, api: SlackApi, settings: SlackSettings) -> None:
+    def __init__(self, api: SlackApi, settings: SlackConfig) -> None:
         self._api, self._settings = api, settings
         self._headers = {"Authorization": f"Bearer {settings.token.reveal()}"}
 
     async def fetch(self, listed: list[dict[str, Any]]) -> Downloads:
         settings = self._settings
-        downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
+        downloads = Downloads(settings.data_folder / "files", settings.largest, settings.picture)
         for file in listed:
             with downloads.note_failure(_name(file), DeliveryError):
                 whole = await self._complete(file)
@@ -166,7 +166,7 @@ class SlackReceiver:
 
     def __init__(
         self,
-        messenger: Messenger[SlackSettings],
+        messenger: Messenger[SlackConfig],
         api: SlackApi,
         position: SlackReadPosition,
         lanes: Lanes,

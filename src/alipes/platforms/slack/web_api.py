@@ -16,7 +16,7 @@ from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.settings import SlackSettings
+from alipes.platforms.slack.settings import SlackConfig
 from alipes.runtime.http.proxies import is_loopback
 
 UPLOAD_TIMEOUT = 120.0
@@ -38,7 +38,7 @@ _log.setLevel(logging.WARNING)  # the library logs every call at lower levels
 class SlackApi:
     """Opened and closed by the task that listens."""
 
-    def __init__(self, settings: SlackSettings) -> None:
+    def __init__(self, settings: SlackConfig) -> None:
         self.settings = settings
         self._is_local = is_loopback(URL(settings.base_url).host or "")
         self.proxy = settings.proxy if settings.proxy and not self._is_local else None

@@ -18,7 +18,6 @@ from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, Receive
 from alipes.platforms.connection import ConnectionRetry
 from alipes.platforms.files import Downloads, make_file_name, save_file
 from alipes.platforms.messenger import Messenger
-from alipes.platforms.settings import TelegramSettings
 from alipes.platforms.telegram.api import (
     FAILURES,
     UPDATE_TYPES,
@@ -36,6 +35,7 @@ from alipes.platforms.telegram.api import (
     translate_error,
 )
 from alipes.platforms.telegram.parse import ParseContext, list_attachments, parse_update
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.runtime.tasks import backoff, unwrap_error_group
 
 log = logging.getLogger(__name__)
@@ -267,10 +267,10 @@ SECRET = "x-telegram-bot-api-secret-token"
 class TelegramReceiver:
     """Receives for one bot. One `listen` at a time."""
 
-    def __init__(self, messenger: Messenger[TelegramSettings], api: TelegramApi) -> None:
+    def __init__(self, messenger: Messenger[TelegramConfig], api: TelegramApi) -> None:
         self._messenger, self._api, self._settings = messenger, api, messenger.settings
         settings = messenger.settings
-        self._files = TelegramFiles(api, settings.folder)
+        self._files = TelegramFiles(api, settings.data_folder)
         self.reader = ParseContext(TelegramUser(0), settings.group, settings.per_user)
         self._on_message: OnMessage | None = None
         self._on_webhook_ok: Callable[[], None] = lambda: None

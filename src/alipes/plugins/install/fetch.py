@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import GROUPS, DiscoveredPlugin, Manifest, inspect_folder
 from alipes.plugins.install import packages
@@ -58,13 +59,13 @@ class FetchedPlugin(Struct, frozen=True):
     """For a folder or repository: the packages it needs."""
 
 
-async def fetch(source: Source, stage: Path) -> FetchedPlugin:
+async def fetch(source: Source, stage: Path, settings: Settings) -> FetchedPlugin:
     """Fetch the plugin into a folder inside `stage`. Raises ConfigError; `stage` is then useless."""
     if source.kind == "package":
         folder = stage / "plugin"
         parts = await _fetch_package(source.place, folder, source.entry)
         return FetchedPlugin(_read_plugin(folder, source), folder, parts[0].version, parts)
-    within, exact = await fetch_tree(source, stage)
+    within, exact = await fetch_tree(source, stage, settings)
     path = source.folder or source.place  # names a plugin whose manifest has no name
     name = strip_suffix(path.rstrip("/").replace(":", "/").rpartition("/")[2]) or "plugin"
     folder = stage / "plugin" / name

@@ -1,9 +1,7 @@
 """Scans the code of a plugin without running it: what it adds, uses, reads and changes."""
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,6 +9,7 @@ from msgspec import Struct
 
 from alipes.plugins.discovery import is_hermes_name
 from alipes.plugins.dispatch import hook_parameters
+from alipes.plugins.foreign_loaders import provided_names
 from alipes.plugins.install.project import OwnModules
 
 _IMPORT_CALLS = ("importlib.import_module", "__import__", "sys.modules.get")
@@ -114,20 +113,13 @@ def string_value(node: ast.expr | None) -> str:
 
 def is_supported(name: str) -> bool:
     """True if alipes supports the dotted name of a module or of something in it."""
-    known = _supported_names()
+    known = provided_names()
     if name in known or name.startswith("hermes_plugins."):
         return True
     module, _, last = name.rpartition(".")
     if module not in known:  # deeper, as in tools.registry.registry.register
         return bool(module) and is_supported(module)
     return last in known[module]
-
-
-@cache
-def _supported_names() -> Mapping[str, Collection[str]]:
-    """The supported names; imported only for code that uses Hermes modules."""
-    names: Mapping[str, Collection[str]] = import_module("alipes.compat.hermes.modules.install").NAMES
-    return names
 
 
 POWER_MODULES: Mapping[str, tuple[str, ...]] = {

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.install.sources import Source, run_program
 from alipes.runtime.http.clients import ClientScope
@@ -20,7 +20,7 @@ MAX_UNPACKED_BYTES = 300_000_000
 MAX_MEMBERS = 20_000
 
 
-async def fetch_tree(source: Source, stage: Path) -> tuple[Path, str]:
+async def fetch_tree(source: Source, stage: Path, settings: Settings) -> tuple[Path, str]:
     """The folder with the files of the source, in `stage` unless it is a folder, and the commit if there is one.
 
     Raises ConfigError.
@@ -30,7 +30,7 @@ async def fetch_tree(source: Source, stage: Path) -> tuple[Path, str]:
         root = stage / "clone"
         exact = await clone(source, root)
     elif source.kind == "archive":
-        root = unpack(await read_archive(source.place), source.place, stage / "archive")
+        root = unpack(await read_archive(source.place, settings), source.place, stage / "archive")
     within = root / source.folder
     if not within.is_dir():
         where = f"{source.folder} in {source.place}" if source.folder else source.place
@@ -56,11 +56,10 @@ async def clone(source: Source, target: Path) -> str:
     return (await run_program(("git", "rev-parse", "HEAD"), target, what=what)).strip()
 
 
-async def read_archive(place: str) -> bytes:
+async def read_archive(place: str, settings: Settings) -> bytes:
     """The bytes of a file, or of an http(s) address."""
     if not place.startswith(("http://", "https://")):
         return _read_file(Path(place))
-    settings = load_settings()
     async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
         try:
             found = await PublicFetcher(scope, settings.fetch.allow).fetch(place, largest=MAX_ARCHIVE_BYTES)

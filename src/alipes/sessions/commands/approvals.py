@@ -12,7 +12,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.permissions import MODES, parse_mode
-from alipes.store.ports.approvals import Approval, ApprovalStore
+from alipes.store.sql.approvals import Approval, ApprovalStore
 
 NONE = "No approvals: nothing is waiting, and nothing is allowed beyond a single yes."
 STILL_OPEN = "That question is still open: answer it in its conversation."

@@ -11,15 +11,15 @@ from alipes.agent.compaction.compaction import (
     tail_start,
     trim_results,
 )
-from alipes.features.subagents.delegation import background_task
 from alipes.kernel.conversations import PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
+from alipes.sessions.subagents.registry import background_task
 from alipes.sessions.subagents.text import last_text
-from alipes.store.ports.turns import Subagent
+from alipes.store.sql.subagents import Subagent
 
 EVERY = "all"
 
@@ -54,7 +54,7 @@ async def background(context: CommandContext, args: str) -> CommandReply:
 
 
 async def moa(context: CommandContext, args: str) -> CommandReply:
-    name = default_mixture(context.models.names())
+    name = default_mixture(context.services.models.names())
     if not name:
         return CommandReply(
             "No mixture is configured. Set [moa.default] in config.toml first (models, aggregator).", failed=True
@@ -114,9 +114,9 @@ PATIENCE = 5.0
 async def compress(context: CommandContext, args: str) -> CommandReply:
     preview = PREVIEW in args.split()
     focus = " ".join(word for word in args.split() if word != PREVIEW)
-    compaction = context.compactor
+    compaction = context.services.compactor
     standing = await context.store.sessions.active(context.key)
-    if compaction is None or standing is None:
+    if standing is None:
         return CommandReply("This conversation is empty.")
     running = await context.store.sessions.unfinished(context.key)
     if running and running[0].started_at is not None and not preview:

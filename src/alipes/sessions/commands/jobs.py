@@ -6,8 +6,8 @@ from alipes.kernel.formatting import ID, format_columns, format_duration, format
 from alipes.kernel.turns import Stop
 from alipes.sessions.commands.context import CommandContext, CommandReply, FollowJob
 from alipes.sessions.subagents.text import last_text
-from alipes.store.ports.turns import Subagent
-from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
+from alipes.store.sql.subagents import Subagent
+from alipes.tools.shell.background import BackgroundProcess, stop_processes
 
 EVERY = "all"
 SHOWN_LINES = 40
@@ -40,8 +40,7 @@ async def count_jobs(context: CommandContext) -> int:
 async def _find_all(context: CommandContext) -> tuple[tuple[BackgroundProcess, ...], tuple[Subagent, ...]]:
     """The processes of the conversation, also finished ones, and its subagents in the background."""
     standing = await context.store.sessions.active(context.key)
-    known: BackgroundProcesses | None = context.processes
-    processes = () if standing is None or known is None else known.processes_of(standing.session)
+    processes = () if standing is None else context.services.processes.processes_of(standing.session)
     living = await context.store.subagents.unfinished(place=context.key)
     return processes, tuple(each for each in living if each.inbound.origin is not None and each.inbound.origin.reports)
 

@@ -32,14 +32,12 @@ async def init(context: CommandContext, args: str) -> CommandReply:
 
 async def diff(context: CommandContext, args: str) -> CommandReply:
     """Changes since the last commit, and the names of new files."""
-    if context.shell is None:
-        return CommandReply("Commands are not available here.", failed=True)
     paths = f" -- {shlex.quote(args)}" if args else ""
     inside = "git rev-parse --is-inside-work-tree >/dev/null 2>&1 || { echo 'not a git repository'; exit 3; }"
     base = "$(git rev-parse -q --verify HEAD || git hash-object -t tree /dev/null)"
     new = f'{_GIT} ls-files --others --exclude-standard{paths} | sed "s/^/new file: /"'
     script = f"{inside}; {_GIT} {_DIFF} {base}{paths} && {new}"
-    result = await context.shell.run(script, context.inbound)
+    result = await context.services.shell.run(script, context.inbound)
     text, status = split_status(result)
     if status:
         return CommandReply(f"No diff: {(text or status).strip()}.", failed=True)

@@ -4,20 +4,16 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from alipes.features.checkpoints import commands as rollback
-from alipes.features.mcp.commands import mcp
-from alipes.features.memory.commands import memory
-from alipes.features.schedules.commands import schedule
-from alipes.features.skills.commands import skills
 from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
 from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
+from alipes.plugins.features import OpenFeatures
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
 from alipes.sessions.commands import conversation, history, project, rewind, search, status, templates
 from alipes.sessions.commands.approvals import approvals, mode, permissions
@@ -29,7 +25,18 @@ from alipes.sessions.commands.tools import tools
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
 
 
+Group: TypeAlias = Literal[
+    "Conversations", "While a turn runs", "Model and cost", "Project", "Memory", "Permissions", "alipes"
+]
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""The heads of `/help`, in its order."""
+OTHERS, TEMPLATES = "More commands", "Your commands"
+"""The heads behind them: commands without a group, and templates."""
+
+
 class Command(Struct, frozen=True):
+    """A slash command, and what front ends must know of it."""
+
     name: str
     """Without the slash."""
     hint: str
@@ -37,13 +44,38 @@ class Command(Struct, frozen=True):
     help: str
     act: CommandAction
     free: bool = False
-    """It takes any arguments, even without a hint."""
-    sends: bool = False
-    """It sends a message, so it keeps its place among messages."""
-    template: PromptTemplate | None = None
-    """The template that it sends."""
+    """It runs with any arguments, even without a hint."""
     aliases: tuple[str, ...] = ()
     """Other names. A plugin's command or a template of such a name takes precedence."""
+    group: Group | None = None
+    place: int = 99
+    """Where `/help` lists it in its group: the lowest first."""
+    plugin: str = ""
+    """The plugin that it is of."""
+    template: PromptTemplate | None = None
+    """The template that it sends."""
+    stops_turn: bool = False
+    """It ends the running turn."""
+    run_once: bool = False
+    """It must not run again if its message is delivered twice, not even after a crash."""
+    changes_transcript: bool = False
+    """Messages that are shown may change or go: show the conversation from the start."""
+    in_order: bool = False
+    """It sends a message or changes the conversation of later ones, so it keeps its place among messages."""
+    takes_message: bool = False
+    """Its argument is a message, which may name files."""
+    opens_list: bool = False
+    """Without an argument, a terminal shows what to choose from."""
+    chooses_model: bool = False
+    """Its argument is a model, which overrides the one that was given at the start."""
+    in_chats: bool = True
+    """Chats list it."""
+    in_editors: bool = True
+    """Editors list it."""
+    owners_only: bool = False
+    """In chats, only owners may run it."""
+    complete: Callable[[OpenFeatures, str], Iterable[str]] | None = None
+    """Arguments to offer at a terminal, given the open features and the folder."""
 
 
 class Parsed(Struct, frozen=True):
@@ -67,19 +99,6 @@ _PATHS = frozenset(
     )
 )
 """Folders of a file system: `/tmp is full` is a message."""
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Conversations": (
-        *("new", "sessions", "resume", "continue", "branch", "title", "search", "retry", "undo", "redo", "rewind"),
-        *("compress", "copy", "export"),
-    ),
-    "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs", "schedule"),
-    "Model and cost": ("model", "effort", "moa", "status", "usage"),
-    "Project": ("init", "diff", "rollback"),
-    "Memory": ("memory",),
-    "Permissions": ("mode", "permissions", "approvals", "tools"),
-    "alipes": ("help", "keys", "setup", "plugins", "skills", "mcp", "quit"),
-}
-OTHERS, TEMPLATES = "More commands", "Your commands"
 _FOOTER = "Keys: /keys, or ? on an empty line. !COMMAND runs a shell command; @FILE attaches a file."
 
 
@@ -87,20 +106,18 @@ async def _help(context: CommandContext, args: str) -> CommandReply:
     name, known = args.removeprefix("/").lower(), known_commands(context.contributions)
     if not name:
         footer = [_FOOTER] if context.local_files else []
-        return CommandReply("\n\n".join([*_grouped(known, context.contributions), *footer]))
+        return CommandReply("\n\n".join([*_grouped(known), *footer]))
     found = next((each for each in known if name in (each.name, *each.aliases)), None)
     if found is None:
         return CommandReply(f"Unknown command /{name}.{suggest_commands(name, known)} See /help.", failed=True)
     return CommandReply(f"{_usage(found)}: {_describe(found)}")
 
 
-def _grouped(known: tuple[Command, ...], offers: Contributions | None) -> list[str]:
+def _grouped(known: tuple[Command, ...]) -> list[str]:
     """The commands in groups, each with its head."""
-    by_name = {command.name: command for command in known}
-    prompts = {each.name for each in offers.templates()} if offers is not None else set()
-    groups = {head: [by_name.pop(name) for name in names if name in by_name] for head, names in GROUPS.items()}
-    groups[OTHERS] = [each for each in by_name.values() if each.name not in prompts]
-    groups[TEMPLATES] = [each for each in by_name.values() if each.name in prompts]
+    groups: dict[str, list[Command]] = {head: [] for head in (*GROUPS, OTHERS, TEMPLATES)}
+    for each in sorted(known, key=lambda command: command.place):
+        groups[each.group or (TEMPLATES if each.template is not None else OTHERS)].append(each)
     shown = {head: [(f"  {_usage(each)}", _describe(each)) for each in group] for head, group in groups.items()}
     names = [len(name) for rows in shown.values() for name, _ in rows if len(name) <= MAX_NAME_CHARS]
     width = max(names, default=0)
@@ -121,100 +138,94 @@ async def _setup(_context: CommandContext, _args: str) -> CommandReply:
 
 
 COMMANDS = (
-    Command("help", "[COMMAND]", "show the commands, or one of them", _help),
-    Command("new", "", "start a new conversation (stops the current turn)", conversation.new, aliases=("clear",)),
-    Command("stop", "", "stop the current turn", conversation.stop),
-    Command("status", "", "show the model, running and queued messages, context and cost", status.status),
-    Command("model", "[NAME]", "show the model, or choose one for this conversation", status.model),
-    Command("effort", "[LEVEL]", "show or set how much the model thinks: low, medium, high", status.effort),
-    Command("usage", "[DAYS]", "show token usage and cost", status.usage, aliases=("cost",)),
-    Command(
-        "compress",
-        "[FOCUS] [--preview]",
-        "summarise older messages; FOCUS says what to keep",
-        conversation.compress,
-        aliases=("compact",),
-    ),
-    Command("retry", "", "retry the last message", conversation.retry),
-    Command("continue", "[NAME]", "continue a stopped or failed turn, or another conversation", rewind.continue_turn),
-    Command("undo", "[N]", "undo the last turn, or the last N", rewind.undo),
-    Command("redo", "", "bring back the turns of the last undo", rewind.redo),
-    Command("rewind", "[N]", "undo the last turn, or the last N, and edit its message again", rewind.rewind),
-    Command("branch", "[TITLE]", "continue in a copy", conversation.branch),
-    Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions),
-    Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
-    Command("title", "[TEXT]", "show or set the title of this conversation", history.title),
-    Command("search", search.HINT, "search all conversations, or read around a hit", search.search),
-    Command(
-        "queue",
-        "[TEXT | send | drop [N]]",
-        "send after the current turn finishes; or list, send or drop queued messages",
-        conversation.queue,
-    ),
-    Command("steer", "TEXT", "send to the running turn at its next step", partial(conversation.submit, mode="steer")),
-    Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
-    Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),
-    Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs),
-    Command(
-        "schedule",
-        "[ACTION [NAME]]",
-        "list jobs; or add WHEN: PROMPT, show, pause, resume, run, stop, history or remove one",
-        schedule,
-    ),
-    Command("background", "TEXT", "run this in the background", conversation.background),
-    Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
-    Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
-    Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export),
-    Command("init", "[NOTES]", "write AGENTS.md: notes about this project for agents", project.init, sends=True),
-    Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff),
-    Command(
-        "rollback",
-        "[diff N | N [files|conversation|both] [--force]]",
-        "list checkpoints of this folder; show the changes since one, or go back to it",
-        rollback.rollback,
-    ),
-    Command("setup", "", "choose a provider and a model", _setup),
-    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
-    Command("mcp", "[reload NAME | accept NAME]", "list the MCP servers; reload one, or accept its changed tools", mcp),
-    Command(
-        "skills",
-        "[show NAME | off NAME | on NAME | accept NAME | history NAME | rollback NAME]",
-        "list the skills; show one, switch it off and on here, accept it, or undo a change of it",
-        skills,
-    ),
-    Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
-    Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
-    Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode),
-    Command(
-        "memory",
-        "[history | diff N | undo N | add TEXT | edit N TEXT | remove N | pending]",
-        "show the notes of earlier conversations; change them or take a change back",
-        memory,
-    ),
-    Command("tools", "[off NAME | on NAME | reset]", "list the tools; switch them off and on here", tools),
-    Command("keys", "", "show the keys of the terminal", keys),
-    Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),
-)
-BY_NAME = {command.name: command for command in COMMANDS}
-BY_ALIAS = {alias: command for command in COMMANDS for alias in command.aliases}
-_ALWAYS_RUN = ("stop", "quit")
-"""Run even with unexpected arguments."""
+    Command("help", "[COMMAND]", "show the commands, or one of them", _help, group="alipes", place=1),
+    Command("new", "", "start a new conversation (stops the current turn)", conversation.new, aliases=("clear",),
+        group="Conversations", place=1, stops_turn=True, changes_transcript=True, in_order=True),
+    Command("stop", "", "stop the current turn", conversation.stop, group="While a turn runs", place=1, stops_turn=True,
+        free=True),
+    Command("status", "", "show the model, running and queued messages, context and cost", status.status,
+        group="Model and cost", place=4),
+    Command("model", "[NAME]", "show the model, or choose one for this conversation", status.model,
+        group="Model and cost", place=1, opens_list=True, chooses_model=True),
+    Command("effort", "[LEVEL]", "show or set how much the model thinks: low, medium, high", status.effort,
+        group="Model and cost", place=2),
+    Command("compress", "[FOCUS] [--preview]", "summarise older messages; FOCUS says what to keep",
+        conversation.compress, aliases=("compact",), group="Conversations", place=12, changes_transcript=True),
+    Command("retry", "", "retry the last message", conversation.retry, group="Conversations", place=8, run_once=True,
+        changes_transcript=True, in_order=True),
+    Command("continue", "[NAME]", "continue a stopped or failed turn, or another conversation", rewind.continue_turn,
+        group="Conversations", place=4, in_order=True),
+    Command("undo", "[N]", "undo the last turn, or the last N", rewind.undo, group="Conversations", place=9,
+        run_once=True, changes_transcript=True, in_order=True),
+    Command("redo", "", "bring back the turns of the last undo", rewind.redo, group="Conversations", place=10,
+        run_once=True, changes_transcript=True, in_order=True),
+    Command("rewind", "[N]", "undo the last turn, or the last N, and edit its message again", rewind.rewind,
+        group="Conversations", place=11, run_once=True, changes_transcript=True, in_order=True, in_editors=False),
+    Command("branch", "[TITLE]", "continue in a copy", conversation.branch, group="Conversations", place=5,
+        changes_transcript=True, in_order=True),
+    Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions, group="Conversations",
+        place=2),
+    Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume,
+        group="Conversations", place=3, in_order=True, opens_list=True),
+    Command("title", "[TEXT]", "show or set the title of this conversation", history.title, group="Conversations",
+        place=6),
+    Command("search", search.HINT, "search all conversations, or read around a hit", search.search,
+        group="Conversations", place=7),
+    Command("queue", "[TEXT | send | drop [N]]",
+        "send after the current turn finishes; or list, send or drop queued messages", conversation.queue,
+        group="While a turn runs", place=2, takes_message=True),
+    Command("steer", "TEXT", "send to the running turn at its next step", partial(conversation.submit, mode="steer"),
+        group="While a turn runs", place=3, takes_message=True),
+    Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy,
+        group="While a turn runs", place=4),
+    Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents, group="While a turn runs",
+        place=5),
+    Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs,
+        group="While a turn runs", place=7),
+    Command("background", "TEXT", "run this in the background", conversation.background, group="While a turn runs",
+        place=6, takes_message=True),
+    Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa, group="Model and cost",
+        place=3, takes_message=True),
+    Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy, group="Conversations", place=13,
+        in_editors=False),
+    Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export,
+        group="Conversations", place=14),
+    Command("init", "[NOTES]", "write AGENTS.md: notes about this project for agents", project.init, group="Project",
+        place=1, in_order=True, owners_only=True),
+    Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff, group="Project", place=2,
+        owners_only=True),
+    Command("setup", "", "choose a provider and a model", _setup, group="alipes", place=3, in_chats=False,
+        in_editors=False),
+    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins,
+        group="alipes", place=4, owners_only=True),
+    Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals,
+        group="Permissions", place=3, owners_only=True),
+    Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions,
+        group="Permissions", place=2, owners_only=True),
+    Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode, group="Permissions", place=1,
+        owners_only=True),
+    Command("tools", "[off NAME | on NAME | reset]", "list the tools; switch them off and on here", tools,
+        group="Permissions", place=4),
+    Command("keys", "", "show the keys of the terminal", keys, group="alipes", place=2, in_chats=False,
+        in_editors=False),
+    Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q"), group="alipes",
+        place=7, in_chats=False, in_editors=False, free=True),
+)  # fmt: skip
 
 
 def _usage(command: Command) -> str:
     return f"/{command.name} {command.hint}".rstrip()
 
 
-def known_commands(offers: Contributions | None = None) -> tuple[Command, ...]:
+def known_commands(offers: Contributions) -> tuple[Command, ...]:
     """All commands: the built-in ones, those of plugins, and templates."""
-    if offers is None:
-        return COMMANDS
+    ours = tuple(offers.builtin_commands().values())
     plugins = tuple(_plugin_command(each) for each in offers.all(CommandContribution))
-    taken = {*BY_NAME, *(each.name for each in plugins)}
-    return (*COMMANDS, *plugins, *(_template_command(each) for each in offers.templates() if each.name not in taken))
+    taken = {*(each.name for each in (*ours, *plugins))}
+    return (*ours, *plugins, *(_template_command(each) for each in offers.templates() if each.name not in taken))
 
 
-def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
+def parse(text: str, offers: Contributions) -> Parsed | None:
     """The command in `text`; None for a message. An unknown word with a slash is an `UnknownCommand`; a file path
     is a message."""
     head, *rest = text.split(maxsplit=1) or [""]
@@ -237,18 +248,18 @@ def unknown_command(name: str, args: str, known: Iterable[Command]) -> UnknownCo
     return UnknownCommand(Command(name, "", sentence, act, free=True), args)
 
 
-def find_command(name: str, offers: Contributions | None = None) -> Command | None:
+def find_command(name: str, offers: Contributions) -> Command | None:
     """The command called `name`: built in, of a plugin, a template, or by an alias."""
-    if (command := BY_NAME.get(name)) is not None:
+    ours: Mapping[str, Command] = offers.builtin_commands()
+    if (command := ours.get(name)) is not None:
         return command
-    if offers is not None:
-        if (offer := offers.find(CommandContribution, name)) is not None:
-            return _plugin_command(offer)
-        if (plugin := offers.commands_off.get(name)) is not None:
-            return _command_of_disabled_plugin(name, plugin)
-        if (template := offers.find_template(name)) is not None:
-            return _template_command(template)
-    return BY_ALIAS.get(name)
+    if (offer := offers.find(CommandContribution, name)) is not None:
+        return _plugin_command(offer)
+    if (plugin := offers.commands_off.get(name)) is not None:
+        return _command_of_disabled_plugin(name, plugin)
+    if (template := offers.find_template(name)) is not None:
+        return _template_command(template)
+    return next((each for each in ours.values() if name in each.aliases), None)
 
 
 def suggest_commands(name: str, known: Iterable[Command]) -> str:
@@ -274,10 +285,10 @@ async def expand_message(context: CommandContext) -> Inbound:
 
 async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
     """Run it. Errors are returned in the reply; only a store error is raised."""
-    command, args, relay = parsed.command, parsed.args, context.hooks.dispatcher if context.hooks else None
-    if args and not command.hint and not command.free and command.name not in _ALWAYS_RUN:
+    command, args, relay = parsed.command, parsed.args, context.services.plugins.hooks.dispatcher
+    if args and not command.hint and not command.free:
         return CommandReply(f"/{command.name} takes no arguments.", failed=True)
-    if relay is None or isinstance(parsed, UnknownCommand) or not relay.has_hooks(specs.command_given):
+    if isinstance(parsed, UnknownCommand) or not relay.has_hooks(specs.command_given):
         done = await _run_command(context, command, args)
     else:
         async with asyncio.TaskGroup() as beside:  # hooks must not delay a /stop
@@ -311,7 +322,7 @@ def _plugin_command(offer: CommandContribution) -> Command:
         return CommandReply("" if said is None else str(said))
 
     help = offer.help or f"from plugin {offer.owner.name}"
-    return Command(offer.name, offer.hint, help, act, free=True)
+    return Command(offer.name, offer.hint, help, act, free=True, plugin=offer.owner.name)
 
 
 def _command_of_disabled_plugin(name: str, plugin: str) -> Command:
@@ -319,11 +330,11 @@ def _command_of_disabled_plugin(name: str, plugin: str) -> Command:
         how = f"Use /plugins enable {plugin} to load it."
         return CommandReply(f"/{name} belongs to the plugin {plugin}, which is off. {how}", failed=True)
 
-    return Command(name, "", f"from plugin {plugin}, which is off", act, free=True)
+    return Command(name, "", f"from plugin {plugin}, which is off", act, free=True, plugin=plugin)
 
 
 def _template_command(template: PromptTemplate) -> Command:
     async def act(context: CommandContext, args: str) -> CommandReply:
         return await templates.submit(context, template, args)
 
-    return Command(template.name, template.hint, template.description, act, free=True, sends=True, template=template)
+    return Command(template.name, template.hint, template.description, act, free=True, in_order=True, template=template)

@@ -19,7 +19,7 @@ async def search(context: CommandContext, args: str, *, scope: SearchScope = EVE
     """`scope`: what the person may see."""
     if not args:
         return CommandReply(f"Usage: /search {HINT}", failed=True)
-    finder = context.search or context.store.archive
+    finder = context.services.search
     if (wanted := _AROUND.fullmatch(args)) is not None:
         count = min(int(wanted[2] or AROUND), MAX_AROUND)
         found = await finder.around(int(wanted[1]), count, count, scope=scope)

@@ -1,8 +1,5 @@
-"""Commands that show or set state: model, status, usage, plugins."""
+"""Commands that show or set state: model, effort, status, plugins."""
 
-from msgspec import structs
-
-from alipes.features.usage.commands import cost, lines, report, spent
 from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import (
@@ -10,6 +7,7 @@ from alipes.kernel.formatting import (
     did_you_mean,
     format_ago,
     format_columns,
+    format_cost,
     format_count,
     format_duration,
     format_excerpt,
@@ -17,12 +15,10 @@ from alipes.kernel.formatting import (
 from alipes.kernel.turns import Effort
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
-from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
+from alipes.sessions.commands.context import CommandContext, CommandReply
 
 DEFAULT = "default"
 LISTED = 12
-LONGEST = 366
-"""Days that can be looked back."""
 
 
 async def model(context: CommandContext, args: str) -> CommandReply:
@@ -32,8 +28,9 @@ async def model(context: CommandContext, args: str) -> CommandReply:
     if args == DEFAULT:
         if standing is not None:
             await context.store.sessions.configure(standing.session, model="")
-        return CommandReply(f"{(await context.choice()).model} is used again{await _from_when(context)}.")
-    backend = await context.models.open(args)  # an unknown name raises here and changes nothing
+        name = (await context.services.models.default()).model
+        return CommandReply(f"{name} is used again{await _from_when(context)}.")
+    backend = await context.services.models.open(args)  # an unknown name raises here and changes nothing
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, model=backend.name)
     return CommandReply(f"Switched to {backend.name}{await _from_when(context)}.")
@@ -41,7 +38,7 @@ async def model(context: CommandContext, args: str) -> CommandReply:
 
 async def _shown(context: CommandContext, standing: ActiveSession | None) -> str:
     name, why = await _model(context, standing)
-    names = [each for each in await context.models.list_names() if each != name]
+    names = [each for each in await context.services.models.list_names() if each != name]
     more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
     others = f"\nOthers: {', '.join(names[:LISTED])}{more}. /model NAME switches." if names else ""
     return f"Model: {name} ({why}){others}"
@@ -52,7 +49,7 @@ async def _model(context: CommandContext, standing: ActiveSession | None) -> tup
         return context.inbound.model, "set by --model; /model NAME overrides it"
     if standing is not None and standing.model:
         return standing.model, f"chosen for this conversation; /model {DEFAULT} resets it"
-    choice = await context.choice()
+    choice = await context.services.models.default()
     return choice.model, "a tiny demo model" if choice.toy else choice.why
 
 
@@ -71,7 +68,7 @@ EFFORTS: dict[Effort, str] = {
 async def effort(context: CommandContext, args: str) -> CommandReply:
     standing = await context.store.sessions.active(context.key)
     if not args:
-        now = (standing.effort if standing else "") or context.default_effort
+        now = (standing.effort if standing else "") or context.sessions.defaults.effort
         others = ", ".join(f"/effort {each}" for each in (*EFFORTS, DEFAULT) if each != (now or DEFAULT))
         return CommandReply(f"Effort: {now or 'the default of the model'}. Others: {others}.")
     word = args.lower()
@@ -81,41 +78,9 @@ async def effort(context: CommandContext, args: str) -> CommandReply:
         return CommandReply(f"Unknown effort {format_excerpt(args, 20)}. Use {levels}.", failed=True)
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, effort=chosen)
-    now = chosen or context.default_effort
+    now = chosen or context.sessions.defaults.effort
     text = f"{now}: {EFFORTS[now]}" if now else "Effort: the default of the model"
     return CommandReply(f"{text}{await _from_when(context, 'effort')}.")
-
-
-async def usage(context: CommandContext, args: str) -> CommandReply:
-    if args:
-        return await _usage_of_days(context, args)
-    archive = context.store.archive
-    standing = await context.store.sessions.active(context.key)
-    rows = [("today", spent(await archive.usage(days=1))), ("total", spent(await archive.usage()))]
-    if standing is not None:
-        session = standing.session
-        rows.insert(0, ("this conversation", spent(await archive.usage(session=session))))
-        each = await archive.usage_by("model", session=session)
-        shares = [(sum.name or "unknown", sum) for sum in each if len(each) > 1 or sum.name]
-        tasks = await archive.usage_by("task", session=session)
-        shares += [(sum.name, sum) for sum in tasks if sum.name != "answer"]
-        tools = await archive.usage_by("tool", session=session)
-        shares += [(f"for {sum.name}", sum) for sum in tools if sum.name]
-        rows[1:1] = [(f"  {name}", spent(sum)) for name, sum in shares]
-    return CommandReply(format_columns(rows))
-
-
-async def _usage_of_days(context: CommandContext, args: str) -> CommandReply:
-    """The same as `alipes usage`."""
-    days = parse_count(args.removeprefix("--days").strip(), LONGEST)
-    if days is None:
-        return CommandReply(f"/usage N takes a number of days from 1 to {LONGEST}.", failed=True)
-    shown = await report(context.store.archive, days, context.clock)
-    if not context.local_files:  # a chat must not see other people's conversations
-        standing = await context.store.sessions.active(context.key)
-        own = tuple(each for each in shown.by_session if standing and each.name == standing.session)
-        shown = structs.replace(shown, by_session=own)
-    return CommandReply("\n".join(lines(shown)))
 
 
 async def status(context: CommandContext, _args: str) -> CommandReply:
@@ -128,9 +93,16 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
         usage = await context.store.archive.usage(session=standing.session)
-        rows.append(("cost", cost(usage) if usage.calls else ""))
-        rows.append(("background", context.background(standing.session)))
+        rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced) if usage.calls else ""))
+        rows.append(("background", _background(context, standing.session)))
     return CommandReply(format_columns(rows))
+
+
+def _background(context: CommandContext, session: str) -> str:
+    """What a conversation has running between its turns, in a few words."""
+    jobs = (job.title for job in context.services.processes.running(session))
+    subagents = (f"subagent {each}" for each in context.sessions.subagents.list_background(session))
+    return ", ".join((*jobs, *subagents))
 
 
 async def _conversation(context: CommandContext, standing: ActiveSession | None) -> str:
@@ -165,7 +137,7 @@ async def _fill(context: CommandContext, session: str, name: str) -> str:
     if used is None:
         return ""
     try:
-        window = (await context.models.open(name)).facts.window
+        window = (await context.services.models.open(name)).facts.window
     except ConfigError:
         window = None
     if not window:
@@ -177,9 +149,7 @@ ACTIONS = ("list", "reload", "enable", "disable", "forgive")
 
 
 async def plugins(context: CommandContext, args: str) -> CommandReply:
-    loaded, (action, *names) = context.plugins, args.split() or ["list"]
-    if loaded is None:
-        return CommandReply("Plugins are not available here.", failed=True)
+    loaded, (action, *names) = context.services.plugins, args.split() or ["list"]
     if action not in ACTIONS:
         meant = did_you_mean(action, ACTIONS)
         return CommandReply(

@@ -157,7 +157,7 @@ async def expand_template(template: PromptTemplate, args: str, context: CommandC
     """
     if template.fill is not None:
         return await template.fill(args)
-    shell = context.shell if context is not None and context.local_files and not template.project else None
+    shell = context.services.shell if context is not None and context.local_files and not template.project else None
     parts = []
     end = 0
     for found in _SHELL.finditer(template.text):
@@ -178,7 +178,7 @@ async def fill_inbound(template: PromptTemplate, args: str, context: CommandCont
     model, remark = template.model, ""
     if model and model != "inherit":
         try:
-            model = (await context.models.open(model)).name
+            model = (await context.services.models.open(model)).name
         except ConfigError:
             remark, model = f"Its model {format_excerpt(model, 40)} is not available; using the current one.", ""
     untrusted = f"the template {os.path.basename(template.path)} of this project" if template.project else ""

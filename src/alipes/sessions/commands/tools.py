@@ -14,9 +14,7 @@ _SHOWN = 40
 
 
 async def tools(context: CommandContext, args: str) -> CommandReply:
-    access = context.tools
-    if access is None:
-        return CommandReply("Tools are not available here.", failed=True)
+    access = context.services.tools
     match args.split():
         case [] | ["list"]:
             return CommandReply(_list(await _states(context, access)))

@@ -3,11 +3,23 @@
 import time
 from typing import Protocol
 
-from alipes.kernel.turns import SCHEDULED_PREFIX, AnswerApproval, BusyMode, Ending, Inbound, Op, Stop, Turn
+from alipes.kernel.formatting import ID, format_excerpt
+from alipes.kernel.turns import (
+    SCHEDULED_PREFIX,
+    Address,
+    AnswerApproval,
+    BusyMode,
+    Ending,
+    Inbound,
+    Op,
+    Origin,
+    Stop,
+    Turn,
+)
 from alipes.sessions.subagents.text import describe_background_runs, report_of
 from alipes.sessions.turn_state import RunningTurn
-from alipes.store.ports.store import Store
-from alipes.store.ports.turns import KEY_PREFIX
+from alipes.store.sql.store import Store
+from alipes.store.sql.subagents import KEY_PREFIX, PLATFORM
 
 PARENT_ENDED = "parent_ended"
 """The reason to stop the subagents of a turn that has ended."""
@@ -41,6 +53,11 @@ class SubagentRun:
         """Its parent was stopped."""
         self.stop_sent = False
         self.since = time.monotonic()
+
+    def accept(self, turn: str | None) -> str:
+        """Its request was accepted as this turn, if there is one."""
+        self.turn = turn or ""
+        return self.turn
 
 
 class SubagentRegistry:
@@ -81,6 +98,10 @@ class SubagentRegistry:
             for turn, origin in origins
             if turn and origin is not None and origin.reports and origin.session == session
         )
+
+    def list_background(self, session: str) -> tuple[str, ...]:
+        """The background turns of a conversation, with short ids."""
+        return tuple(f"{turn[:ID]} {format_excerpt(goal)}" for turn, goal in self.background_runs(session))
 
     def describe_background(self, session: str) -> str:
         """Background work of a conversation between its turns, in a few words; empty if there is none."""
@@ -176,3 +197,22 @@ def ends_with_its_turn(key: str) -> bool:
 
 def _ends_with(inbound: Inbound, parent: Turn) -> bool:
     return inbound.parent == parent.id and inbound.origin is not None and not inbound.origin.reports
+
+
+def background_task(inbound: Inbound, session: str) -> Inbound:
+    """The turn for `/background`: it reports to the conversation when it ends."""
+    id = f"background:{inbound.address.platform}:{inbound.id}"
+    origin = Origin(inbound.address, session, "", inbound.text, "kept", inbound.model, inbound.only)
+    return Inbound(
+        id,
+        Address(PLATFORM, id),
+        inbound.sender,
+        inbound.text,
+        attachments=inbound.attachments,
+        model=inbound.model,
+        workdir=inbound.workdir,
+        trusted=inbound.trusted,
+        only=inbound.only,
+        origin=origin,
+        owner=inbound.owner,
+    )

@@ -8,7 +8,7 @@ from alipes.kernel.messages import Message
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Event, Origin, ToolStarted, TurnEnded, TurnStarted
 from alipes.store.ports.archive import TurnFacts
-from alipes.store.ports.turns import KEY_PREFIX
+from alipes.store.sql.subagents import KEY_PREFIX
 
 LONGEST = 40_000
 """Characters of all reports of one call together."""

@@ -1,16 +1,19 @@
 """The stored conversations, for people: list, show, search, count, export, delete."""
 
 import sys
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from alipes.kernel.messages import Json, Message
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
 from alipes.store.ports.search import EVERYTHING, SearchContext, SearchHit, SearchScope
-from alipes.store.ports.usage import SkillUsage
 
+if TYPE_CHECKING:
+    from alipes.store.sql.connection import Database
+
+Tables = TypeVar("Tables")
 UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
 
 
@@ -84,8 +87,8 @@ class Archive(Protocol):
     Raises `SessionError` for a session that does not exist.
     """
 
-    async def skill_usage(self) -> dict[str, SkillUsage]:
-        """How often each skill was used, by name."""
+    def tables(self, kind: "Callable[[Database], Tables]") -> Tables:
+        """The tables of a feature; see `Store.tables`."""
 
     async def sessions(
         self, limit: int = 50, words: str = "", *, scope: SearchScope = EVERYTHING

@@ -1,6 +1,7 @@
 """How the processes of a home work together: who gets work, events, and changes that are announced."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from asyncio import Event
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.turns import Envelope, Op
+from alipes.runtime.subscription import Subscription
 
 OnOp: TypeAlias = Callable[[str, Op], None]
 
@@ -38,27 +40,6 @@ class Dispatcher(Protocol):
         """A session of this process became idle."""
 
 
-class EventSubscription(Protocol):
-    """The unread envelopes of one subscriber: an async iterator that ends when the publisher is gone."""
-
-    missed: int
-    """How many were dropped because they were not read in time; read the journal again then."""
-    source: str
-    """The process that published last."""
-
-    def put(self, envelope: Envelope, source: str) -> None: ...
-
-    def close(self) -> None:
-        """No more will come; the rest can still be read."""
-
-    async def take_all(self) -> list[Envelope]:
-        """Wait for at least one envelope and take all there are; empty once closed."""
-
-    def __aiter__(self) -> AsyncIterator[Envelope]: ...
-
-    async def __anext__(self) -> Envelope: ...
-
-
 class EventBus(Protocol):
     """Events between the processes of one home: fast and lossy. Readers that miss some read the journal."""
 
@@ -68,40 +49,19 @@ class EventBus(Protocol):
     def has_subscribers(self, key: str) -> bool:
         """True if someone subscribes to `key`, here or in another process."""
 
-    def subscribe(
-        self, key: str, into: EventSubscription | None = None
-    ) -> AbstractAsyncContextManager[EventSubscription]:
+    def subscribe(self, key: str, into: Subscription | None = None) -> AbstractAsyncContextManager[Subscription]:
         """Events published under `key` from now on, by this process or by the session's holder. The iterator
         ends when the publishing process exits; read the store then.
 
         `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
 
 
-class HomeChangeFeed(Protocol):
-    """What changes in the home, in whichever process: ids only."""
-
-    def announce(self, kind: str, id: str = "", session: str = "", status: str = "") -> None:
-        """Something has changed that is not a row which is watched, such as a plugin or a setting."""
-
-    def watch(self) -> AbstractAsyncContextManager[EventSubscription]:
-        """All changes from now on, of every process."""
-
-
-class ChangeSignal(Protocol):
-    """Set when something has changed; cleared by the one who waits for it."""
-
-    def set(self) -> None: ...
-
-    def clear(self) -> None: ...
-
-    async def wait(self) -> object: ...
-
-
 class ScheduleChangeFeed(Protocol):
     """Says that scheduled jobs or their runs have changed, here or in another process."""
 
     @property
-    def changed(self) -> ChangeSignal: ...
+    def changed(self) -> Event:
+        """Set when something has changed; cleared by the one who waits for it."""
 
     async def announce(self) -> None:
         """Wake the scheduler, in whichever process it runs."""

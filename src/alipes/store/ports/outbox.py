@@ -80,18 +80,3 @@ class OutboxStore(Protocol):
 
         Returns how many. `alipes serve outbox` lists them and can send them again.
         """
-
-
-class DraftStore(Protocol):
-    """Messages in chats that show the answer of a running turn; they are completed when it ends."""
-
-    async def add(self, lane: str, turn: str, message: str) -> None: ...
-
-    async def list_ids(self, lane: str, turn: str) -> tuple[str, ...]:
-        """The drafts of `turn`, oldest first."""
-
-    async def remove(self, lane: str, turn: str, *messages: str) -> None:
-        """They were completed or deleted."""
-
-    async def delete_old(self) -> int:
-        """Delete drafts that were never completed because their turn was stopped; returns how many."""

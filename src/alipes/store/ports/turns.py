@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
-
 from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
@@ -94,58 +92,3 @@ class TurnStore(Protocol):
 
     async def is_abandoned(self, key: str) -> bool:
         """True if `key` has unfinished work that no running process holds."""
-
-
-PLATFORM = "subagent"
-"""The platform of their addresses; it has no chat and no screen."""
-
-
-KEY_PREFIX = f"agent:main:{PLATFORM}:"
-"""The start of their session keys."""
-
-
-class Subagent(Struct, frozen=True):
-    """A subagent's turn that is running or queued."""
-
-    id: str
-    key: str
-    session: str
-    inbound: Inbound
-    created: float
-    started: float | None
-
-
-class SubagentStore(Protocol):
-    async def find(self, inbound_id: str) -> str | None:
-        """The turn that was accepted for this message, even if the caller of `accept` was cancelled."""
-
-    async def unfinished(self, *, parent: str = "", place: str = "") -> tuple[Subagent, ...]:
-        """Those of the turn `parent`, including those being accepted now, or those of the conversation with
-        the session key `place`; oldest first."""
-
-    async def is_over(self, turn: str) -> bool:
-        """True if the turn has ended, or was deleted with its conversation."""
-
-
-class LostProcess(Struct, frozen=True):
-    """A background process that ended with the process of alipes that had started it."""
-
-    holder: str
-    name: str
-    command: str
-
-
-class BackgroundProcessStore(Protocol):
-    """The running background processes of conversations, and those that were lost."""
-
-    async def add(self, session: str, name: str, command: str) -> None:
-        """One was started here. `name` is unique in this process."""
-
-    async def remove(self, name: str) -> None:
-        """One that was started here has ended."""
-
-    async def list_lost(self, session: str) -> tuple[LostProcess, ...]:
-        """Those of a conversation whose process of alipes is gone, oldest first."""
-
-    async def forget(self, *lost: LostProcess) -> None:
-        """The conversation has its notice."""

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Envelope
 from alipes.runtime.subscription import Subscription
-from alipes.store.ports.cluster import EventSubscription
 from alipes.store.postgres.notifications import (
     AddedFrame,
     ConfirmedFrame,
@@ -39,17 +38,16 @@ class _Confirmations:
 
 
 class PostgresBus:
-    """Events between workers. Readers that miss some read the journal.
+    """Each worker says which keys it subscribes to, and events are sent only to those.
 
-    Each worker says which keys it subscribes to, and events are sent only to those. `list_orphans()`: the keys with
-    work that no worker holds.
+    `list_orphans()`: the keys with work that no worker holds.
     """
 
     def __init__(
         self, workers: Workers, notifications: Notifications, list_orphans: Callable[[], Awaitable[tuple[str, ...]]]
     ) -> None:
         self._workers, self._notifications, self._list_orphans = workers, notifications, list_orphans
-        self._local: dict[str, set[EventSubscription]] = {}
+        self._local: dict[str, set[Subscription]] = {}
         self._remote: dict[str, set[str]] = {}
         """By key, the workers that subscribe to it."""
         self._joined: set[str] = set()
@@ -58,22 +56,16 @@ class PostgresBus:
         self._number = 0
 
     def publish(self, envelope: Envelope) -> None:
-        """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
         self._on_event(envelope, self._workers.own_name)
         if hosts := self._remote.get(envelope.key):
             self._notifications.send_event(hosts, PublishedFrame(envelope))
 
     def has_subscribers(self, key: str) -> bool:
-        """True if someone subscribes to `key`, here or in another worker."""
         return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
-    async def subscribe(self, key: str, into: EventSubscription | None = None) -> AsyncIterator[EventSubscription]:
-        """Events published under `key` from now on, by any worker. The iterator ends when the publishing worker is
-        gone; read the store then.
-
-        `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
-        subscription: EventSubscription = into or Subscription()
+    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+        subscription: Subscription = into or Subscription()
         local = self._local.setdefault(key, set())
         local.add(subscription)
         try:

@@ -59,8 +59,6 @@ class RoleLeaders(Leaders):
 
 
 class PostgresClusterView:
-    """See `kernel.store.cluster.ClusterView`."""
-
     def __init__(
         self,
         database: PostgresDatabase,

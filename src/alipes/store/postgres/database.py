@@ -147,11 +147,8 @@ class PostgresWriter:
 
 
 class PostgresDatabase(Database):
-    """Runs writes in the order of submission; a caller gets its result after the commit.
-
-    Calls of verbs that follow each other are one statement; other work that follows each other is one transaction.
-    While the server is away, callers wait.
-    """
+    """Calls of verbs that follow each other are one statement; other work that follows each other is one transaction.
+    While the server is away, callers wait."""
 
     def __init__(
         self,
@@ -196,16 +193,12 @@ class PostgresDatabase(Database):
         return future
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
-        """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
         self._check()
         self._enqueue(WriteJob(work, future, sync, key))
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
-        """Return once everything committed so far is on disk.
-
-        `patience_s`: how long to wait for another write to sync it along, before a write of its own."""
         if self._writer.unsynced and patience_s:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
@@ -216,14 +209,13 @@ class PostgresDatabase(Database):
             await asyncio.shield(self._synced)  # commits are in order, so that one write is enough for all who wait
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which must only read, on one consistent view of the data."""
         return await self._read_in_order(partial(_read, work))
 
     async def read_statement(self, work: Callable[[Connection], T]) -> T:
         return await self._read_in_order(work)
 
     async def read_long(self, work: Callable[[Connection], T]) -> T:
-        """`read` on a connection of its own; it is cancelled when the caller is."""
+        """It is cancelled when the caller is."""
         try:
             return await self._on_thread(self._read_thread, partial(self._reads.run, partial(_read, work)))
         except asyncio.CancelledError:

@@ -42,7 +42,6 @@ class PostgresDispatcher:
         """Sessions with work that this worker held and did not serve when it last looked."""
 
     def wake_if_alone(self, key: str) -> bool:
-        """Wake the session at once if no other worker could hold it; else do nothing and return False."""
         alone = not self._workers.list_peers() and self._capacity.may_start(key)
         if alone:
             self._deliver(key, Wake())
@@ -67,10 +66,6 @@ class PostgresDispatcher:
                 self._notifications.send(peer.host, WorkFrame())
 
     async def signal(self, key: str, op: Op) -> None:
-        """Send `op` to the session's holder in any worker; stored before it is sent.
-
-        If nobody holds the session and a turn is queued, the worker that claims it finds `op` in the store.
-        """
         holder, waits = await self._turns.signal(key, op)
         if holder is not None and holder != self._workers.own_name:
             return  # it was notified by the same transaction
@@ -80,10 +75,6 @@ class PostgresDispatcher:
             await self._deliver_stored_ops(key)
 
     async def run(self, on_op: OnOp, busy: Collection[str] = ()) -> None:
-        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us.
-
-        `busy`: the keys of the sessions that run here, as they change.
-        """
         self._on_op, self._capacity.busy, self._capacity.serves = on_op, busy, True
         try:
             early, self._early = self._early, []
@@ -152,10 +143,6 @@ class PostgresDispatcher:
         if self._capacity.was_full:
             self._look.set()
 
-    def on_gone(self) -> None:
-        """A worker is gone: its sessions are free."""
-        self.look()
-
     def look(self) -> None:
         """Look for sessions that wait, now."""
         self._look.set()
@@ -193,14 +180,11 @@ class PostgresDispatcher:
 
 
 class PostgresScheduleChanges:
-    """Says that scheduled jobs or their runs have changed, here or in another worker."""
-
     def __init__(self, bus: PostgresBus, notifications: Notifications) -> None:
         self._bus, self._notifications = bus, notifications
         self.changed = asyncio.Event()
 
     async def announce(self) -> None:
-        """Wake the scheduler, in whichever worker it runs."""
         self.changed.set()
         for host in self._bus.list_hosts():
             self._notifications.send(host, SchedulesFrame())

@@ -109,7 +109,6 @@ class PostgresOutbox(SqlOutbox):
         return await self._database.run(work)
 
     async def expire_fleeting(self, platform: str) -> int:
-        """Give up `fleeting` messages of workers that are gone; returns how many."""
         where = f"platform = ? AND {OPEN} AND fleeting = 1 AND owner <> ? AND {_DEAD_OWNER}"
         values = (platform, self._own_name)
         if await self._database.fetch_one(f"SELECT 1 FROM outbox WHERE {where} LIMIT 1", *values) is None:

@@ -4,8 +4,6 @@ from alipes.store.sql.rows import SqlRows
 
 
 class PostgresPlatformStates(SqlRows):
-    """See `PlatformStates`."""
-
     async def load(self, platform: str) -> dict[str, bytes]:
         sql = "SELECT name, data FROM platform_states WHERE platform = ?"
         return {name: bytes(data) for name, data in await self._database.fetch_all(sql, platform)}

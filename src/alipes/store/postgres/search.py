@@ -19,9 +19,9 @@ from alipes.store.search.query import (
     rank,
 )
 from alipes.store.search.scope import list_sessions
+from alipes.store.sql.archive import SqlArchive
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import clean_text
-from alipes.store.sqlite.archive import SqlArchive
 
 _MIN_PREFIX = 3
 _FIND = """SELECT found.number, length(found.text),

@@ -16,8 +16,8 @@ from alipes.store.postgres.platform_states import PostgresPlatformStates
 from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
 from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import LEASE_S, Workers, open_workers
-from alipes.store.sql.background import PostgresBackgroundProcesses
-from alipes.store.sql.store import SqlStore
+from alipes.store.sql.background import BackgroundProcessStore
+from alipes.store.sql.store import Store
 from alipes.store.sql.store_tasks import StoreTasks
 from alipes.store.sqlite.peers import SchedulesFrame, Spawn
 
@@ -43,8 +43,14 @@ OWN_TURNS = ClusterLimits(frozenset({OWN}))
 """Of a command that does not serve."""
 
 
-class PostgresStore(SqlStore):
-    """See `kernel.store.store.Store`."""
+class PostgresBackgroundProcesses(BackgroundProcessStore):
+    """The table `workers` says which are gone."""
+
+    _lost = " AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = holder AND w.state = 'alive')"
+
+
+class PostgresStore(Store):
+    """The store of a cluster, and this worker of it."""
 
     clustered = True
     processes: Workers
@@ -86,7 +92,7 @@ class PostgresStore(SqlStore):
         """Until cancelled: free what workers that are gone had, and end what they published."""
         while True:
             host = await self.processes.departures.get()
-            self.dispatcher.on_gone()
+            self.dispatcher.look()
             await self.cluster_bus.on_gone(host)
 
 

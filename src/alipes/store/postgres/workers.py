@@ -111,7 +111,6 @@ class Workers:
         return True
 
     def check_lease(self) -> None:
-        """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
         if self.is_lost or _now() > self._deadline:
             self.lost.set()
             raise LeaseLost(LEASE_LOST)

@@ -7,12 +7,48 @@ import os
 
 from msgspec import Struct, structs
 
+from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.ports.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.store.sql import conversations, history, turns
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json
+
+
+class HistoryMismatch(AlipesError):
+    """The message does not fit the turn that it is to continue; `code` is for programs."""
+
+    def __init__(self, why: str, code: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Continuation(Struct, frozen=True):
+    """A message of an API client, and what it continues."""
+
+    inbound: Inbound
+    """Its address is used if a new conversation is created."""
+    history: tuple[Message, ...] = ()
+    """The messages before it, as the client has them; every call in them is answered."""
+    history_hash: bytes = b""
+    """Of `history`; empty if it cannot end with an answer of ours."""
+    after: str = ""
+    """The turn that it continues, if the client names one instead of sending the history."""
+    conversation: str = ""
+    """The id of the conversation that it continues, instead of a turn."""
+    results: tuple[ToolResult, ...] = ()
+    """Results of the client's own tools that the previous turn called."""
+    response: tuple[str, str] | None = None
+    """The id under which the response is stored, and the JSON of its request."""
+    temporary: bool = False
+    """Delete the conversation once it is answered."""
+
+
+class AdmittedContinuation(Struct, frozen=True):
+    turn: str
+    session: str
+    address: Address
+
 
 IMPORTED = "imported"
 """The detail of turns that were sent by a client and never ran here."""
@@ -45,7 +81,7 @@ class _PreviousTurn(Struct, frozen=True):
     """There is no later message, and its conversation is the active one of its key."""
 
 
-class SqlApiHistory(SqlRows):
+class ApiHistoryStore(SqlRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
         """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
         session, turn, now = turns.new_session_id(), os.urandom(8).hex(), self._clock()

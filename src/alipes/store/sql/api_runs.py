@@ -2,29 +2,101 @@
 
 import math
 import time
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import export
-from alipes.store.ports.api import API_PLATFORM, ApiSession, RunQuery, SessionQuery, StoredResponse
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.search import SearchScope, SessionOwner
 from alipes.store.search.query import escape_like
 from alipes.store.search.scope import scope_conditions
 from alipes.store.sql import conversations, history
 from alipes.store.sql.api_history import IMPORTED
+from alipes.store.sql.archive import MATCHES_WORD, SESSION_DETAILS
 from alipes.store.sql.connection import Connection, Database
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text
 from alipes.store.sql.turns import new_session_id, set_current_session
-from alipes.store.sqlite.archive import MATCHES_WORD, SESSION_DETAILS
+
+API_PLATFORM = "api"
+
+
+class StoredResponse(Struct, frozen=True):
+    """A stored response of the API."""
+
+    id: str
+    turn: str
+    session: str
+    caller: str
+    request: str
+    """JSON of the parts of the request that the response repeats."""
+
+
+SessionStatus: TypeAlias = Literal["idle", "running", "waiting", "queued", "held"]
+
+
+class RunQuery(Struct, frozen=True):
+    """Which runs to list; empty values select all."""
+
+    limit: int
+    session: str = ""
+    """The id of a conversation."""
+    state: str = ""
+    """`queued`, `held`, `running` or an ending."""
+    before: str = ""
+    """Only those before this run."""
+
+
+class ApiSession(Struct, frozen=True):
+    id: str
+    address: Address
+    is_current: bool
+    """It is the active conversation of its address."""
+    title: str
+    """The title that was set; else the first words of the first message."""
+    model: str
+    busy: str
+    permission_mode: str
+    effort: str
+    workdir: str
+    status: SessionStatus
+    created: float
+    updated: float
+    parent: str
+    turns: int
+    unfinished: int
+    messages: int
+    preview: str
+    """The start of its last message."""
+    person: str
+    """The name of the person or job that it is with, if that is known."""
+
+    @property
+    def cursor(self) -> str:
+        """Its place in the list of sessions."""
+        return f"{self.updated!r}:{self.id}"
+
+
+class SessionQuery(Struct, frozen=True):
+    """Which sessions to list; empty values select all."""
+
+    limit: int
+    words: str = ""
+    before: float = 0.0
+    cursor: str = ""
+    """`cursor` of the last one of the page before."""
+    platform: str = ""
+
 
 _REMAINING = """
     SELECT 1 FROM turns LEFT JOIN responses ON responses.turn_number = turns.number
     WHERE session_id = ? AND detail <> ? AND coalesce(deleted, 0) = 0 LIMIT 1"""
 
 
-class SqlResponses:
+class ResponseStore:
     def __init__(self, database: Database, archive: Archive) -> None:
         self._database, self._archive = database, archive
 
@@ -92,7 +164,7 @@ _STATES = {
 }
 
 
-class SqlApiRuns(SqlRows):
+class ApiRunStore(SqlRows):
     """Runs and sessions of the API; `owner=None` means all owners."""
 
     async def find_by_prefix(self, platform: str, prefix: str) -> tuple[str, str] | None:

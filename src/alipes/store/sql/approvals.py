@@ -1,16 +1,58 @@
 """Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import ApprovalChoice, Turn
-from alipes.store.ports.approvals import Approval, StandingRight
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
+
+StandingChoice: TypeAlias = Literal["session", "always"]
+
+
+class Approval(Struct, frozen=True):
+    """A question about a call, and its answer."""
+
+    id: str
+    session: str
+    """The conversation that was asked; empty for an approval of an older release."""
+    key: str
+    turn: str
+    """The turn that asked."""
+    tool: str
+    arguments: str
+    """JSON, without secrets."""
+    workdir: str
+    reason: str
+    rule: str
+    """Exactly what `session` and `always` allow."""
+    asked_at: float
+    choice: ApprovalChoice | None = None
+    """None: nobody has answered yet."""
+    answered_by: str = ""
+    answered_at: float | None = None
+    revoked_at: float | None = None
+    pattern: str = ""
+    """The pattern of commands that `always` allows in `workdir`; empty: exactly the rule."""
+    note: str = ""
+    """Why not, in the person's words."""
+
+    @property
+    def state(self) -> str:
+        return "open" if self.choice is None else "revoked" if self.revoked_at else self.choice
+
+
+class StandingRight(Struct, frozen=True):
+    """An earlier answer that allows a call."""
+
+    choice: StandingChoice
+    confirmed: bool
+    """False: untrusted text was read since the person gave it, so the person must be asked again."""
+
 
 APPROVAL_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, approvals.workdir, reason,
     rule, asked_at, choice, answered_by, answered_at, revoked_at, pattern, note"""
@@ -22,7 +64,7 @@ _CHAIN = """WITH RECURSIVE chain (id) AS (
 _sources_decoder = msgspec.json.Decoder(frozenset[str])
 
 
-class SqlApprovals(SqlRows):
+class ApprovalStore(SqlRows):
     """Every method is one transaction, and nothing is remembered: a right that is revoked ends at once in every
     process. A question can be answered once."""
 
@@ -133,7 +175,7 @@ class SqlApprovals(SqlRows):
         return count
 
 
-class SqlUntrustedSources(SqlRows):
+class UntrustedSourceStore(SqlRows):
     """Which text of strangers, and which secrets, conversations have read."""
 
     async def add(self, turn: Turn, source: str, label: str) -> None:

@@ -3,10 +3,54 @@
 import hashlib
 import hmac
 import secrets
+from typing import Literal, TypeAlias
 
-from alipes.store.ports.web import IDLE_S, Browser, BrowserLogin, BrowserScope, LoginCode
+from msgspec import Struct
+
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import SqlRows, clean_text
+
+BrowserScope: TypeAlias = Literal["read", "admin"]
+
+
+IDLE_DAYS = 30
+
+
+IDLE_S = IDLE_DAYS * 86_400.0
+"""A browser that was not used for this long has to log in again."""
+
+
+class Browser(Struct, frozen=True):
+    """A browser that is logged in."""
+
+    id: str
+    name: str
+    scope: BrowserScope
+    created: float
+    last_seen: float
+
+    @property
+    def expires(self) -> float:
+        """When it has to log in again, if it is not used before."""
+        return self.last_seen + IDLE_S
+
+
+class BrowserLogin(Struct, frozen=True):
+    """A new browser and the two halves that it has to show, of which only hashes are stored."""
+
+    browser: Browser
+    cookie: str
+    secret: str
+
+
+class LoginCode(Struct, frozen=True):
+    code: str
+    expires: float
+
+    def link(self, address: str) -> str:
+        """The link that logs in, for the page at `address`. The code is in the fragment, which is sent to no server."""
+        return f"{address.rstrip('/')}/#login={self.code}"
+
 
 CODE_VALID_S = 300.0
 """How long a one-time code can be used."""
@@ -18,7 +62,7 @@ _MAX_NAME_CHARS = 60
 _COLUMNS = "id, name, scope, created, last_seen"
 
 
-class SqlBrowsers(SqlRows):
+class BrowserStore(SqlRows):
     async def add_code(self, scope: BrowserScope, name: str = "") -> LoginCode:
         """A code that one browser may log in with, once. `name`: what the browser will be called."""
         code, now = secrets.token_urlsafe(24), self._clock()

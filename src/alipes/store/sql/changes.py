@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from alipes.kernel.turns import HOME_KEY, Envelope, HomeChanged
-from alipes.runtime.subscription import HomeSubscription
-from alipes.store.ports.cluster import EventBus, EventSubscription
+from alipes.runtime.subscription import HomeSubscription, Subscription
+from alipes.store.ports.cluster import EventBus
 from alipes.store.sql.connection import Database, RowChange
 
 
-class HomeChanges:
+class HomeChangeFeed:
     """What changes in the home, in whichever process: ids only."""
 
     def __init__(self, database: Database, bus: EventBus) -> None:
@@ -32,7 +32,7 @@ class HomeChanges:
             await self._database.watch_rows(partial(self._bus.has_subscribers, HOME_KEY), self._on_changes)
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator[EventSubscription]:
+    async def watch(self) -> AsyncIterator[Subscription]:
         """All changes from now on, of every process."""
         await self.start()
         async with self._bus.subscribe(HOME_KEY, HomeSubscription()) as subscription:

@@ -58,12 +58,15 @@ class Database(Protocol):
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
         `key`: the session that it changes; what other processes do with it waits. `sync=False`: do not wait for the
-        disk. `work` may be called more than once and must use nothing but the
-        connection. Raises what `work` raises, and errors of the database as `StoreError`.
+        disk. `work` may be called more than once and must use nothing but the connection. Raises what `work` raises,
+        and errors of the database as `StoreError`.
         """
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
-        """Return once everything written so far is on disk; other writes continue meanwhile."""
+        """Return once everything written so far is on disk; other writes continue meanwhile.
+
+        `patience_s`: how long to wait for another write to sync it along, before a sync of its own.
+        """
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data, after the writes before."""

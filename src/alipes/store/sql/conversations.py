@@ -36,7 +36,7 @@ _STEERED = """
 """Without messages that a person stopped. One that was only superseded still counts, in its place."""
 
 
-class SqlSessions:
+class SessionStore:
     """The conversations of a key: which one is active, and what of it the model sees.
 
     Nothing is deleted: undone and left turns stay in the archive. Every method is one transaction. Raises
@@ -424,7 +424,7 @@ def _undo_turn(db: Connection, key: str, session: str, turn: tuple[int, str, str
     return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 
 
-class SqlTodos(SqlRows):
+class TodoStore(SqlRows):
     async def read(self, session: str) -> str:
         """The list as it was written, for a branch without one that of its parent; empty if there is none."""
         sql = """SELECT items FROM todos WHERE session_id = ?1 UNION ALL SELECT items FROM todos
@@ -437,7 +437,7 @@ class SqlTodos(SqlRows):
         await self._database.execute("INSERT OR REPLACE INTO todos VALUES (?, ?, ?)", session, items, self._clock())
 
 
-class SqlToolChoices(SqlRows):
+class ToolChoiceStore(SqlRows):
     """The tools and groups that a person switched off in a conversation."""
 
     async def read(self, session: str) -> tuple[str, ...]:
@@ -450,7 +450,7 @@ class SqlToolChoices(SqlRows):
         await self._database.execute(sql, clean_text(" ".join(off)), session)
 
 
-class SqlSkillChoices(SqlRows):
+class SkillChoiceStore(SqlRows):
     """The skills that a person switched off in a conversation."""
 
     async def read(self, session: str) -> tuple[str, ...]:
@@ -463,7 +463,7 @@ class SqlSkillChoices(SqlRows):
         await self._database.execute(sql, clean_text(" ".join(off)), session)
 
 
-class SqlPromptSections(SqlRows):
+class PromptSectionStore(SqlRows):
     """Sections of the system prompt of a conversation, which keep their first text."""
 
     async def read(self, session: str, section: str) -> str | None:

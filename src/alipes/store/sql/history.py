@@ -8,12 +8,21 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from alipes.kernel.errors import Fenced, StoreError
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import CompactionState, Said, Turn
-from alipes.kernel.usage import CompactionAttempts
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, searchable_text, to_json, usage_columns
+
+
+class CompactionAttempts(Struct, frozen=True):
+    """Failed compaction attempts in a row, and the last reason."""
+
+    count: int = 0
+    why: str = ""
+
 
 HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
@@ -135,10 +144,16 @@ def load_transcript(db: Connection, session: str, turn: int) -> tuple[list[Histo
     return before, db.execute(own, (turn,)).fetchall()
 
 
-class SqlCompactionStore(SqlRows):
-    """`CompactionStore` in SQLite."""
+class CompactionStore(SqlRows):
+    """Stored compaction states. Each is added, none is changed; messages never change."""
 
     async def save(self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True) -> bool:
+        """Use it from now on; `helped`: reset the count of failed attempts.
+
+        `living`: on behalf of a running turn of ours that knows this many messages; raises `Fenced` like
+        `record`. Otherwise it is saved for the conversation as it was when `turn` was read. Returns False,
+        and saves nothing, if some of those messages were undone since.
+        """
         now, text = self._clock(), clean_text(digest.text)
         used = max(digest.covered, digest.trimmed_until)
 
@@ -165,9 +180,11 @@ class SqlCompactionStore(SqlRows):
         return await self._database.run(work, key=turn.key)
 
     async def latest(self, session: str) -> Turn | None:
+        """The conversation as the history of its last turn; None if it is empty."""
         return await self._database.read(lambda db: _load_latest(db, session))
 
     async def size(self, session: str) -> int:
+        """The tokens of its last call, input and output; zero if there was none since it was compacted."""
         return await self._database.read(lambda db: context_tokens(db, session)) or 0
 
     async def attempts(self, session: str) -> CompactionAttempts:
@@ -176,11 +193,13 @@ class SqlCompactionStore(SqlRows):
         return CompactionAttempts() if row is None else CompactionAttempts(*row)
 
     async def record_failure(self, session: str, why: str) -> None:
+        """One more failed attempt."""
         sql = """INSERT INTO failed_compactions VALUES (?, 1, ?)
             ON CONFLICT (session_id) DO UPDATE SET attempts = failed_compactions.attempts + 1, error = excluded.error"""
         await self._database.execute(sql, session, clean_text(why))
 
     async def reset_attempts(self, session: str) -> None:
+        """Allow new attempts, because a person asked for it."""
         await self._database.execute("DELETE FROM failed_compactions WHERE session_id = ?", session)
 
 

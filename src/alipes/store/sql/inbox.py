@@ -1,23 +1,35 @@
 """The inbox in SQLite: incoming messages that are not a turn yet, and the ids of messages already handled."""
 
-from msgspec import structs
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, structs
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
-from alipes.store.ports.inbox import EditResult, WaitingMessage
 from alipes.store.sql import outbox
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.damage import RowDecoder
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json
 from alipes.store.sql.turns import ANSWER_BATCH
 
+EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
+"""`replaced`: the queued message has the new text; `same`: it had it already; `late`: its turn has started;
+`unknown`: there is no such message."""
+
+
+class WaitingMessage(Struct, frozen=True):
+    message: IncomingMessage
+    batch: str
+    """The id of the batch it belongs to, or empty."""
+
+
 KEEP_S = 7 * 86400.0
 """How long a second copy of a handled message is recognised."""
 _message_decoder: RowDecoder[IncomingMessage] = RowDecoder(IncomingMessage)
 
 
-class SqlInbox(SqlRows):
+class InboxStore(SqlRows):
     async def add(self, message: IncomingMessage) -> bool:
         """Keep the message until `mark_handled`; False for a second copy."""
         row = (message.address.platform, clean_text(message.id), to_json(message), self._clock())

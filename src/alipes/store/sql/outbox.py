@@ -24,31 +24,23 @@ _ids_decoder: RowDecoder[tuple[str, ...]] = RowDecoder(tuple[str, ...])
 
 
 class SqlOutbox(SqlRows):
-    """Every method returns after its rows are on disk."""
-
     _mine = ""
     """A further condition of rows that this process may change."""
 
     async def enqueue(self, *outbounds: Outbound) -> None:
-        """Add one delivery for each new id. Messages of a turn are added by `record` instead."""
         rows, now = [make_outbox_row(outbound) for outbound in outbounds], self._clock()
         await self._database.run(lambda db: insert_outbound(db, rows, now))
 
     async def lanes(self, platform: str) -> dict[str, float]:
         # the first message of a lane decides: those behind it wait, even if they are due
-        """The lanes of a platform with unsent messages, and when the first of each is due."""
         sql = f"""SELECT lane, due FROM outbox WHERE number IN
             (SELECT min(number) FROM outbox WHERE platform = ? AND {OPEN} GROUP BY lane)"""
         return dict(await self._database.fetch_all(sql, platform))
 
     async def head(self, lane: str) -> Delivery | None:
-        """The oldest unsent delivery of the lane."""
         return await self._database.read_statement(lambda db: _find_head(db, lane))
 
     async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
-        """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
-        `sending`."""
-
         def work(db: Connection) -> Delivery | None:
             head = _find_head(db, lane)
             if head is not None and head.state == "queued" and ready(head):
@@ -58,12 +50,9 @@ class SqlOutbox(SqlRows):
         return await self._database.run(work)
 
     async def mark_sending(self, debt: Delivery) -> Delivery | None:
-        """Mark it as `sending`: from now until the next update it is not known whether it arrived."""
         return await self._database.run(lambda db: _start_attempt(db, debt))
 
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
-        """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
-        messages have become this message. `uncertain`: some of it may have been sent twice."""
         sent_ids, part = to_json((*debt.paid, *ids)), int(uncertain)
         change = "sent_ids = ?, uncertain_part = CASE WHEN uncertain_part < ? THEN ? ELSE uncertain_part END"
         if rest:
@@ -84,10 +73,6 @@ class SqlOutbox(SqlRows):
     async def postpone(
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
-        """It did not arrive, or that is not known (`uncertain`); try again at `due`.
-
-        `counts`: the attempt counts towards the limit.
-        """
         # the last part whose delivery was uncertain, counted from 1; the parts after it were never sent
         part = len(debt.paid) + 1 if uncertain else 0
         change = """state = 'queued', sender = '', due = ?, reason = ?, attempts = attempts - ?,
@@ -95,12 +80,10 @@ class SqlOutbox(SqlRows):
         await self._update(debt, change, due, clean_text(why), int(not counts), part, part)
 
     async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> bool:
-        """Stop trying; the row stays visible and can be sent again. False if another process was faster."""
         change = "state = ?, sender = '', reason = ?, finished = ?"
         return await self._update(debt, change, state, clean_text(why), self._clock()) is not None
 
     async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
-        """At startup: deliveries that an earlier process was sending when it died, with their previews."""
         sql = f"SELECT {COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
 
         def work(db: Connection) -> tuple[Delivery, ...]:
@@ -110,7 +93,6 @@ class SqlOutbox(SqlRows):
         return await self._database.read(work)
 
     async def expire_fleeting(self, platform: str) -> int:
-        """At startup: give up `fleeting` messages of earlier processes; returns how many."""
         sql = f"""UPDATE outbox SET uncertain_part =
             CASE WHEN state = 'sending' AND uncertain_part = 0 THEN 1 ELSE uncertain_part END, state = 'expired',
             finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {OPEN}
@@ -118,25 +100,21 @@ class SqlOutbox(SqlRows):
         return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
-        """The delivery of the `Outbound` with this id."""
         sql = f"SELECT {COLUMNS} FROM outbox WHERE id = ?"
         row = await self._database.fetch_one(sql, id)
         return None if row is None else delivery_from_row(row)
 
     async def find_number(self, number: int) -> Delivery | None:
-        """The delivery with this number."""
         row = await self._database.fetch_one(f"SELECT {COLUMNS} FROM outbox WHERE number = ?", number)
         return None if row is None else delivery_from_row(row)
 
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
-        """Deliveries in these states, or all, latest first."""
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         sql = f"SELECT {COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
         found = await self._database.fetch_all(sql, *states, limit)
         return tuple(map(delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
-        """Send a dead or expired one again; False if there is none with this number."""
         find = "SELECT outbound FROM outbox WHERE number = ? AND state IN ('failed', 'expired')"
         sql = """UPDATE outbox SET state = 'queued', sender = '', attempts = 0, due = 0, finished = NULL,
             outbound = ?, created = ? WHERE number = ?"""
@@ -152,7 +130,6 @@ class SqlOutbox(SqlRows):
         return await self._database.run(work)
 
     async def discard(self, number: int) -> bool:
-        """Give up a queued message, or delete one that was given up. False for any other."""
         give_up = """UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ?
             WHERE number = ? AND state = 'queued'"""
         delete, now = "DELETE FROM outbox WHERE number = ? AND state IN ('failed', 'expired')", self._clock()
@@ -161,13 +138,10 @@ class SqlOutbox(SqlRows):
         )
 
     async def delete_old(self) -> int:
-        """Delete messages that were sent long ago; returns how many."""
         sql = "DELETE FROM outbox WHERE finished < ? AND state = 'sent'"
         return await self._database.execute(sql, self._clock() - KEEP_S)
 
     async def find_unanswered(self, turn: str) -> str:
-        """The approval that the turn asked for last, if the question was delivered and nobody has answered it; else
-        empty."""
         sql = "SELECT id, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
         bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
 
@@ -178,16 +152,11 @@ class SqlOutbox(SqlRows):
         return await self._database.read(work)
 
     async def mark_answered(self, id: str) -> None:
-        """The question with this id, or the start of its id, no longer waits for an answer."""
         sql = """UPDATE outbox SET reason = ?1 WHERE (id = ?2 OR (id > ?2 || ':' AND id < ?2 || ';'))
             AND state IN ('sending', 'sent')"""
         await self._database.execute(sql, ANSWERED, id)
 
     async def fail_unsent(self) -> int:
-        """After a restore: give up all unsent messages, since they may have been sent after the backup was made.
-
-        Returns how many. `alipes serve outbox` lists them and can send them again.
-        """
         sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {OPEN}"
 
         def work(db: Connection) -> int:
@@ -204,7 +173,7 @@ class SqlOutbox(SqlRows):
         return None if row is None else delivery_from_row(row)
 
 
-class SqlDrafts(SqlRows):
+class DraftStore(SqlRows):
     """Messages in chats that show the answer of a running turn; they are completed when it ends."""
 
     async def add(self, lane: str, turn: str, message: str) -> None:

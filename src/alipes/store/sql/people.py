@@ -3,15 +3,46 @@
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
-from alipes.store.ports.people import CODE_VALID_S, PairingRequest, Person, PersonRole, Progress
 from alipes.store.sql import outbox
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json
+
+PersonRole: TypeAlias = Literal["owner", "user"]
+
+
+Progress: TypeAlias = Literal["off", "short", "full"]
+
+
+CODE_VALID_S = 3600.0
+"""How long a code can be approved."""
+
+
+class Person(Struct, frozen=True):
+    platform: str
+    person: str
+    """The platform's id of the person."""
+    name: str
+    role: PersonRole
+    since: float
+
+
+class PairingRequest(Struct, frozen=True):
+    """A person who asked for access."""
+
+    platform: str
+    person: str
+    name: str
+    address: Address
+    """The chat where they asked."""
+    created: float = 0.0
+
 
 CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """32 characters that are not easily confused."""
@@ -26,7 +57,7 @@ MAX_WRONG_CODES = 5
 _REQUEST_COLUMNS = "platform, person_id, name, address, created"
 
 
-class SqlPeople(SqlRows):
+class PeopleStore(SqlRows):
     """The people of a home, pairing, default chats and chat settings."""
 
     async def role(self, platform: str, person: str) -> PersonRole | None:

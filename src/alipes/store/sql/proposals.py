@@ -1,19 +1,41 @@
 """Proposals: changes of memory and skills that wait for a person's decision. It decides nothing."""
 
 import os
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
-from alipes.store.ports.memory import Proposal, ProposalKind, ProposalState
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
+
+ProposalKind: TypeAlias = Literal["memory", "skill"]
+
+
+ProposalState: TypeAlias = Literal["pending", "accepted", "rejected"]
+
+
+class Proposal(Struct, frozen=True):
+    id: str
+    kind: ProposalKind
+    scope: str
+    """Whose it is; see `memory_scope`."""
+    change: str
+    """JSON, by kind."""
+    reason: str
+    session: str
+    turn: str
+    sources: tuple[str, ...] = ()
+    """The untrusted text that the conversation had read."""
+    created: float = 0.0
+    state: ProposalState = "pending"
+
 
 _COLUMNS = "id, kind, scope, change, reason, session_id, turn_id, sources, created, state"
 _sources_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-class SqlProposals(SqlRows):
+class ProposalStore(SqlRows):
     """A proposal is decided once, by whichever process is first."""
 
     async def add(self, proposal: Proposal) -> Proposal:

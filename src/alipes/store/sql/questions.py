@@ -3,13 +3,39 @@
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from alipes.kernel.turns import Address
 from alipes.store import export
-from alipes.store.ports.approvals import Approval, OpenQuestion, StoredQuestion
-from alipes.store.sql.approvals import APPROVAL_COLUMNS, make_approval
+from alipes.store.sql.approvals import APPROVAL_COLUMNS, Approval, make_approval
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, to_json
+
+
+class StoredQuestion(Struct, frozen=True):
+    """A question of the model."""
+
+    id: str
+    session: str
+    key: str
+    turn: str
+    question: str
+    choices: tuple[str, ...]
+    asked_at: float
+    until: float
+    answer: str = ""
+    answered_by: str = ""
+    answered_at: float | None = None
+
+
+class OpenQuestion(Struct, frozen=True):
+    """An open question and the conversation that is asked."""
+
+    asked: Approval | StoredQuestion
+    session: str
+    title: str
+    address: Address
+
 
 KEEP_S = 7 * 86400.0
 """How long answered questions are kept, so that a second answer can be refused with the first."""
@@ -23,7 +49,7 @@ _PLACE = "JOIN sessions ON sessions.id = session_id"
 _PLACE_COLUMNS = "sessions.id, title, first_text, address"
 
 
-class SqlQuestions(SqlRows):
+class QuestionStore(SqlRows):
     async def ask(self, question: StoredQuestion) -> None:
         """Store an open question. The same one of an earlier process is replaced: its turn asks again."""
         values = (question.id, question.session, question.key, question.turn, clean_text(question.question))
@@ -90,6 +116,7 @@ class SqlQuestions(SqlRows):
         return await self._database.read(work)
 
     async def has_open(self, key: str) -> bool:
+        """False if no question of the session `key` is open. A question whose time is over may count."""
         sql = """SELECT 1 FROM approvals WHERE choice IS NULL AND key = ?1
             UNION ALL SELECT 1 FROM questions WHERE answered_at IS NULL AND key = ?1 LIMIT 1"""
         return await self._database.fetch_one(sql, key) is not None

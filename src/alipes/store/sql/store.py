@@ -1,10 +1,9 @@
-"""The ports of an open store, over one database. Those that few commands use are imported with their first use."""
+"""The open store: one object for each subject. Those that few commands use are imported with their first use."""
 
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from alipes.features.memory.store import SqlMemory
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import (
     ClusterView,
@@ -15,32 +14,39 @@ from alipes.store.ports.cluster import (
     PlatformStates,
     ScheduleChangeFeed,
 )
-from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.sql.approvals import SqlApprovals, SqlUntrustedSources
-from alipes.store.sql.background import SqlBackgroundProcesses
-from alipes.store.sql.changes import HomeChanges
+from alipes.store.ports.outbox import OutboxStore
+from alipes.store.ports.search import SearchIndexer
+from alipes.store.ports.turns import TurnStore
+from alipes.store.sql.approvals import ApprovalStore, UntrustedSourceStore
+from alipes.store.sql.background import BackgroundProcessStore
+from alipes.store.sql.changes import HomeChangeFeed
 from alipes.store.sql.connection import Database
-from alipes.store.sql.conversations import SqlPromptSections, SqlSessions, SqlSkillChoices, SqlTodos, SqlToolChoices
-from alipes.store.sql.health import SqlHealth
-from alipes.store.sql.history import SqlCompactionStore
-from alipes.store.sql.inbox import SqlInbox
-from alipes.store.sql.outbox import SqlDrafts, SqlOutbox
-from alipes.store.sql.people import SqlPeople
-from alipes.store.sql.proposals import SqlProposals
-from alipes.store.sql.questions import SqlQuestions
-from alipes.store.sql.subagents import SqlSubagents
-from alipes.store.sql.turns import SqlTurns
-from alipes.store.sql.usage import SqlSkillUses, SqlUsageLedger
+from alipes.store.sql.conversations import (
+    PromptSectionStore,
+    SessionStore,
+    SkillChoiceStore,
+    TodoStore,
+    ToolChoiceStore,
+)
+from alipes.store.sql.health import StoreHealth
+from alipes.store.sql.history import CompactionStore
+from alipes.store.sql.inbox import InboxStore
+from alipes.store.sql.outbox import DraftStore, SqlOutbox
+from alipes.store.sql.people import PeopleStore
+from alipes.store.sql.proposals import ProposalStore
+from alipes.store.sql.questions import QuestionStore
+from alipes.store.sql.subagents import SubagentStore
+from alipes.store.sql.usage import UsageLedger
 
 if TYPE_CHECKING:
-    from alipes.features.schedules.store.jobs import SqlSchedules
-    from alipes.features.schedules.store.runs import SqlScheduleRuns
-    from alipes.features.usage.store import SqlUsageReports
-    from alipes.store.sql.api_history import SqlApiHistory
-    from alipes.store.sql.api_keys import SqlApiKeys, SqlWebhooks
-    from alipes.store.sql.api_runs import SqlApiRuns, SqlResponses
-    from alipes.store.sql.browsers import SqlBrowsers
-    from alipes.store.sql.transcript import SqlTranscripts
+    from alipes.store.sql.api_history import ApiHistoryStore
+    from alipes.store.sql.api_keys import ApiKeyStore
+    from alipes.store.sql.api_runs import ApiRunStore, ResponseStore
+    from alipes.store.sql.browsers import BrowserStore
+    from alipes.store.sql.transcript import TranscriptStore
+
+Given = ParamSpec("Given")
+Tables = TypeVar("Tables")
 
 
 class LocalLeaders:
@@ -50,103 +56,92 @@ class LocalLeaders:
         await work()
 
 
-class SqlStore:
-    """See `kernel.store.store.Store`. An engine adds `archive` and `search_indexer`.
+class Store:
+    """The parts of an open store; they are usable while it is open only. An engine adds `archive` and `search_indexer`.
 
     `database` and `processes` are for the store itself and its tests.
     """
 
     clustered = False
+    """True if other processes may serve the same store."""
     leaders: LeaderElection = LocalLeaders()
     platform_states: PlatformStates | None = None
-    archive: Archive
-    search_indexer: SqlSearchIndexer
+    """None if no other process serves the store."""
     cluster: ClusterView | None = None
+    """None if no other process serves the store."""
+    turns: TurnStore
+    outbox: OutboxStore
+    archive: Archive
+    search_indexer: SearchIndexer
 
     def __init__(
         self,
         database: Database,
         processes: Liveness,
-        turns: SqlTurns,
+        turns: TurnStore,
         *,
         dispatcher: Dispatcher,
         bus: EventBus,
         schedule_changes: ScheduleChangeFeed,
     ) -> None:
-        self.database, self.processes, self.host = database, processes, processes.own_name
+        self.database, self.processes = database, processes
+        self.host = processes.own_name
+        """The name of this process among those of the home."""
         self.turns, self.dispatcher, self.bus = turns, dispatcher, bus
-        self.changes, self.schedule_changes = HomeChanges(database, bus), schedule_changes
-        self.sessions = SqlSessions(database, processes)
-        self.approvals, self.sources = SqlApprovals(database), SqlUntrustedSources(database)
-        self.questions = SqlQuestions(database)
-        self.outbox, self.drafts, self.inbox = SqlOutbox(database), SqlDrafts(database), SqlInbox(database)
-        self.people, self.todos, self.subagents = SqlPeople(database), SqlTodos(database), SqlSubagents(database)
-        self.tool_choices, self.skill_choices = SqlToolChoices(database), SqlSkillChoices(database)
-        self.prompt_sections, self.skill_uses = SqlPromptSections(database), SqlSkillUses(database)
-        self.memory, self.proposals = SqlMemory(database), SqlProposals(database)
-        self.usage_ledger, self.compaction = SqlUsageLedger(database), SqlCompactionStore(database)
-        self.health = SqlHealth(database)
-        self.background_processes = SqlBackgroundProcesses(database, processes)
+        self.changes, self.schedule_changes = HomeChangeFeed(database, bus), schedule_changes
+        self.sessions = SessionStore(database, processes)
+        self.approvals, self.sources = ApprovalStore(database), UntrustedSourceStore(database)
+        self.questions = QuestionStore(database)
+        self.outbox, self.drafts, self.inbox = SqlOutbox(database), DraftStore(database), InboxStore(database)
+        self.people, self.todos, self.subagents = PeopleStore(database), TodoStore(database), SubagentStore(database)
+        self.tool_choices, self.skill_choices = ToolChoiceStore(database), SkillChoiceStore(database)
+        self.prompt_sections, self.proposals = PromptSectionStore(database), ProposalStore(database)
+        self.usage_ledger, self.compaction = UsageLedger(database), CompactionStore(database)
+        self.health = StoreHealth(database)
+        self.background_processes = BackgroundProcessStore(database, processes)
+
+    def tables(
+        self, kind: Callable[Concatenate[Database, Given], Tables], *given: Given.args, **more: Given.kwargs
+    ) -> Tables:
+        """The tables of a feature: `kind` is a class in its `store`, which gets the database first."""
+        return kind(self.database, *given, **more)
 
     def check_lease(self) -> None:
+        """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
         self.processes.check_lease()
 
     @cached_property
-    def schedules(self) -> "SqlSchedules":
-        from alipes.features.schedules.store.jobs import SqlSchedules  # noqa: PLC0415
+    def transcripts(self) -> "TranscriptStore":
+        from alipes.store.sql.transcript import TranscriptStore  # noqa: PLC0415
 
-        return SqlSchedules(self.database, self.schedule_changes)
-
-    @cached_property
-    def schedule_runs(self) -> "SqlScheduleRuns":
-        from alipes.features.schedules.store.runs import SqlScheduleRuns  # noqa: PLC0415
-
-        return SqlScheduleRuns(self.database, self.schedule_changes)
+        return TranscriptStore(self.database)
 
     @cached_property
-    def usage_reports(self) -> "SqlUsageReports":
-        from alipes.features.usage.store import SqlUsageReports  # noqa: PLC0415
+    def api_keys(self) -> "ApiKeyStore":
+        from alipes.store.sql.api_keys import ApiKeyStore  # noqa: PLC0415
 
-        return SqlUsageReports(self.database)
-
-    @cached_property
-    def transcripts(self) -> "SqlTranscripts":
-        from alipes.store.sql.transcript import SqlTranscripts  # noqa: PLC0415
-
-        return SqlTranscripts(self.database)
+        return ApiKeyStore(self.database)
 
     @cached_property
-    def api_keys(self) -> "SqlApiKeys":
-        from alipes.store.sql.api_keys import SqlApiKeys  # noqa: PLC0415
+    def browsers(self) -> "BrowserStore":
+        from alipes.store.sql.browsers import BrowserStore  # noqa: PLC0415
 
-        return SqlApiKeys(self.database)
-
-    @cached_property
-    def webhooks(self) -> "SqlWebhooks":
-        from alipes.store.sql.api_keys import SqlWebhooks  # noqa: PLC0415
-
-        return SqlWebhooks(self.database)
+        return BrowserStore(self.database)
 
     @cached_property
-    def browsers(self) -> "SqlBrowsers":
-        from alipes.store.sql.browsers import SqlBrowsers  # noqa: PLC0415
+    def api_runs(self) -> "ApiRunStore":
+        from alipes.store.sql.api_runs import ApiRunStore  # noqa: PLC0415
 
-        return SqlBrowsers(self.database)
-
-    @cached_property
-    def api_runs(self) -> "SqlApiRuns":
-        from alipes.store.sql.api_runs import SqlApiRuns  # noqa: PLC0415
-
-        return SqlApiRuns(self.database)
+        return ApiRunStore(self.database)
 
     @cached_property
-    def responses(self) -> "SqlResponses":
-        from alipes.store.sql.api_runs import SqlResponses  # noqa: PLC0415
+    def responses(self) -> "ResponseStore":
+        from alipes.store.sql.api_runs import ResponseStore  # noqa: PLC0415
 
-        return SqlResponses(self.database, self.archive)
+        return ResponseStore(self.database, self.archive)
 
     @cached_property
-    def api_history(self) -> "SqlApiHistory":
-        from alipes.store.sql.api_history import SqlApiHistory  # noqa: PLC0415
+    def api_history(self) -> "ApiHistoryStore":
+        from alipes.store.sql.api_history import ApiHistoryStore  # noqa: PLC0415
 
-        return SqlApiHistory(self.database)
+        return ApiHistoryStore(self.database)

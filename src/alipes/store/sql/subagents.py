@@ -1,15 +1,35 @@
 """Turns of subagents: turns that work for another turn. Nothing here starts or ends one."""
 
+from msgspec import Struct
+
 from alipes.kernel.turns import Inbound
-from alipes.store.ports.turns import KEY_PREFIX, PLATFORM, Subagent
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text
+
+PLATFORM = "subagent"
+"""The platform of their addresses; it has no chat and no screen."""
+
+
+KEY_PREFIX = f"agent:main:{PLATFORM}:"
+"""The start of their session keys."""
+
+
+class Subagent(Struct, frozen=True):
+    """A subagent's turn that is running or queued."""
+
+    id: str
+    key: str
+    session: str
+    inbound: Inbound
+    created: float
+    started: float | None
+
 
 _UNFINISHED = """SELECT id, key, session_id, inbound, created, started FROM turns
     WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"""
 
 
-class SqlSubagents(SqlRows):
+class SubagentStore(SqlRows):
     async def find(self, inbound_id: str) -> str | None:
         """The turn that was accepted for this message, even if the caller of `accept` was cancelled."""
         sql = "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?"

@@ -6,16 +6,63 @@ reads its own rows only.
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Inbound
-from alipes.store.ports.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptTurn
+from alipes.kernel.turns import Ending, Inbound, Usage
 from alipes.store.sql import history
+from alipes.store.sql.archive import sum_usage
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, usage_from_row
-from alipes.store.sqlite.archive import sum_usage
+
+
+class PageQuery(Struct, frozen=True):
+    """Which messages: the newest ones, or those before, after or around a number."""
+
+    limit: int
+    before: int = 0
+    after: int = 0
+    around: int = 0
+
+
+class TranscriptMessage(Struct, frozen=True):
+    number: int
+    turn: str
+    message: Message
+    model: str
+    created: float
+    usage: Usage | None
+    place: int = 0
+    """Its place among the messages of its turn, from 1."""
+
+
+class TranscriptTurn(Struct, frozen=True):
+    """The turn that a message belongs to."""
+
+    id: str
+    inbound: Inbound
+    ending: Ending | None
+    detail: str
+    attempts: int
+    created: float
+    ended: float | None
+    held: bool
+    usage: Usage | None
+    steered: tuple[Inbound, ...] = ()
+    """The messages that were steered into it, in order."""
+
+
+class TranscriptPage(Struct, frozen=True):
+    messages: tuple[TranscriptMessage, ...]
+    turns: dict[str, TranscriptTurn]
+    """By id."""
+    calls: TranscriptMessage | None
+    """The message before a page that starts with results: it has their calls."""
+    total: int
+    more_before: bool
+    more_after: bool
+
 
 _NOT_UNDONE = "turn_number NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = :session)"
 _COLUMNS = "number, turn_number, message, model, created, input, output, cached, cache_write, reasoning, cost"
@@ -23,7 +70,7 @@ _TURN_COLUMNS = "number, id, inbound, ending, detail, attempts, created, ended, 
 Side: TypeAlias = Literal["before", "after"]
 
 
-class SqlTranscripts(SqlRows):
+class TranscriptStore(SqlRows):
     async def page(self, session: str, query: PageQuery) -> TranscriptPage:
         """The messages in order. A number that is not in the conversation is a position in it like any other."""
         return await self._database.read_long(lambda db: _Reader(db, session).page(query))

@@ -42,14 +42,6 @@ _OTHER_WORK = """
 
 
 class SqlTurns:
-    """Every method returns after its rows are on disk, except for rows that nothing depends on before the next
-    write, which reach the disk with it: a claim, the first message of a turn, an answer that makes calls
-    (before any of them runs) or is sent to a chat (before it is sent), the end of an answered turn, and the
-    release of a session. For `admit` see there.
-
-    `before_claim` is awaited before each claim, so that the subscriptions of other processes are registered.
-    """
-
     def __init__(
         self,
         database: Database,
@@ -62,7 +54,6 @@ class SqlTurns:
         self._clock, self._before_claim = clock, before_claim
 
     async def accept(self, inbound: Inbound) -> str | None:
-        """The id of the new queued turn, or None if this inbound was accepted before."""
         admitted = await self.admit(inbound)
         await self._database.wait_synced()
         return None if admitted is None else admitted.turn
@@ -75,13 +66,6 @@ class SqlTurns:
         usual: BusyMode = "queue",
         owed: tuple[Outbound, ...] = (),
     ) -> Awaitable[AdmittedTurn | None]:
-        """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
-        for the message; otherwise the session's own mode applies, else `usual`; a message with settings of its own
-        is then queued rather than steered. `owed`: messages to send, queued in the same transaction.
-
-        The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
-        may forget the message only after the database has synced it.
-        """
         row = make_turn_row(inbound, self._clock())
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
 
@@ -123,10 +107,6 @@ class SqlTurns:
         return structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
     async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
-        """Record what the turn did and, in the same transaction, the messages to send for it.
-
-        Raises `Fenced` if a later claim exists.
-        """
         match event:
             case Said():
                 await self._record_message(turn, event, owed)
@@ -167,8 +147,6 @@ class SqlTurns:
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
-        """Write the ending and, in the same transaction, the messages that close the transcript and the
-        messages to send."""
         rows = [history.make_message_row(Said(message)) for message in closing]
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
         detail, now = clean_text(detail), self._clock()
@@ -187,22 +165,14 @@ class SqlTurns:
         await self._database.run(work, sync=not (ending == "answered" and not rows and not outbox_rows))
 
     async def release(self, key: str) -> None:
-        """Release the session so that another process can claim it."""
         sql = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
         # after a power cut this process is gone, and its lease with it
         await self._database.execute(sql, key, self._processes.own_name, sync=False)
 
     async def put_op(self, key: str, op: Op) -> None:
-        """Store `op` for the current or next holder of the session."""
         await self._database.execute(INSERT_OP, *make_op_row(key, op))
 
     async def take_ops(self, key: str) -> tuple[Op, ...]:
-        """Take the stored ops, oldest first; each is returned once, and a stop of a turn that is queued behind
-        another stays until that turn is first.
-
-        Raises `SessionHeld` while another running process holds the session.
-        """
-
         def work(db: Connection) -> list[str]:
             _require_free(db, key, self._processes)
             found = db.execute(_READY_OPS, {"key": key}).fetchall()
@@ -212,9 +182,6 @@ class SqlTurns:
         return tuple(Decoders.op.decode(op) for op in await self._database.run(work))
 
     async def list_orphans(self, begun: int = 0, workdir: str = "") -> tuple[str, ...]:
-        """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
-        turn that was claimed at least `begun` times, and, if given, those that work in `workdir` or nowhere. Held
-        turns do not count."""
         sql = """SELECT turns.key, holder FROM turns LEFT JOIN leases USING (key)
             JOIN sessions ON sessions.id = turns.session_id
             WHERE ending IS NULL AND held = 0 AND (?1 = '' OR workdir IN ('', ?1))
@@ -224,23 +191,19 @@ class SqlTurns:
         return tuple(key for key, holder in unfinished if not alive[holder])
 
     async def list_running(self, platform: str) -> tuple[str, ...]:
-        """Keys of the sessions of a platform with a turn that has started."""
         sql = "SELECT DISTINCT key FROM turns WHERE platform = ? AND ending IS NULL AND attempts > 0"
         return tuple(key for (key,) in await self._database.fetch_all(sql, platform))
 
     async def holder(self, key: str) -> str | None:
-        """The live process that holds the session, or None."""
         sql = "SELECT holder FROM leases WHERE key = ?"
         (host,) = await self._database.fetch_one(sql, key) or (None,)
         return str(host) if self._processes.is_alive(host) else None
 
     async def has_pending(self, key: str) -> bool:
-        """True if `key` has an unfinished turn, claimed or not, that is not held."""
         sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL AND held = 0 LIMIT 1"
         return await self._database.fetch_one(sql, key) is not None
 
     async def is_abandoned(self, key: str) -> bool:
-        """True if `key` has unfinished work that no running process holds."""
         return await self.has_pending(key) and await self.holder(key) is None
 
 

@@ -1,10 +1,31 @@
-"""Usage of model calls and of skills: records auxiliary calls, adds up all calls of a turn, a session or a period."""
+"""Usage of model calls: records auxiliary calls, adds up all calls of a turn, a session or a period."""
 
-from alipes.kernel.turns import Turn
-from alipes.kernel.usage import UsageRecord, UsageTotal
-from alipes.store.ports.usage import SkillUsage
+from msgspec import Struct
+
+from alipes.kernel.turns import Turn, Usage
 from alipes.store.sql.connection import Connection
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text, usage_columns
+
+
+class UsageRecord(Struct, frozen=True):
+    """One model call that is not part of a transcript."""
+
+    turn: Turn
+    task: str
+    model: str
+    usage: Usage
+    tool: str = ""
+    """The tool that made the call; empty: none."""
+
+
+class UsageTotal(Struct, frozen=True):
+    """Total usage of a turn, a session or a period."""
+
+    dollars: float = 0.0
+    tokens: int = 0
+    unpriced: int = 0
+    """Calls of unknown price, which are not included in `dollars`."""
+
 
 _SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(input) - count(cost) FROM "
 _TREE = """
@@ -16,8 +37,8 @@ _TREE = """
 MAX_DEPTH = 100
 
 
-class SqlUsageLedger(SqlRows):
-    """`UsageLedger` in SQLite."""
+class UsageLedger(SqlRows):
+    """The usage of every model call of a home."""
 
     async def add(self, entry: UsageRecord) -> None:
         now, turn = self._clock(), entry.turn
@@ -29,14 +50,17 @@ class SqlUsageLedger(SqlRows):
         await self._database.execute(sql, *row, sync=False)
 
     async def root_turn(self, turn: Turn) -> Turn:
+        """The person's turn that this turn works for in the end; the turn itself if it works for none."""
         if not turn.inbound.parent:
             return turn
         return await self._database.read(lambda db: _find_root(db, turn))
 
     async def turn_total(self, root: Turn) -> UsageTotal:
+        """Usage of the turn and of all turns that worked for it."""
         return await self._sum(_TREE.format("id = ?", _SUM), root.id)
 
     async def session_total(self, session: str) -> UsageTotal:
+        """Usage of the session's turns and of all turns that worked for them."""
         return await self._sum(_TREE.format("session_id = ?", _SUM), session)
 
     async def total_since(self, moment: float) -> UsageTotal:
@@ -53,18 +77,3 @@ def _find_root(db: Connection, turn: Turn) -> Turn:
             break
         turn = Turn(row[0], row[1], Decoders.inbound.decode(row[2]))
     return turn
-
-
-class SqlSkillUses(SqlRows):
-    async def add(self, turn: Turn, skill: str, how: str) -> None:
-        """Record that a turn read a skill. Once per turn."""
-        sql = """INSERT OR IGNORE INTO skill_uses (skill, session_id, turn_id, how, created) VALUES (?, ?, ?, ?, ?)"""
-        await self._database.execute(sql, clean_text(skill), turn.session, turn.id, how, self._clock(), sync=False)
-
-    async def totals(self) -> dict[str, SkillUsage]:
-        """By the name of the skill."""
-        sql = """SELECT skill, count(DISTINCT turn_id), count(DISTINCT CASE WHEN ending = 'answered' THEN turn_id END),
-            count(DISTINCT CASE WHEN ending IN ('failed', 'stopped', 'out_of_steps') THEN turn_id END), max(created)
-            FROM skill_uses GROUP BY skill"""
-        rows = await self._database.fetch_all(sql)
-        return {row[0]: SkillUsage(*row) for row in rows}

@@ -223,10 +223,7 @@ class DiskSync:
 
 
 class SqliteDatabase(Database):
-    """Runs transactions in the order of submission; a caller gets its result after its rows are on disk.
-
-    Writes submitted during a commit share the next one; a write that fails does not affect the others.
-    """
+    """Writes submitted during a commit share the next one; a write that fails does not affect the others."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, thread: Executor, sync_thread: Executor, reads: LongReads
@@ -254,14 +251,9 @@ class SqliteDatabase(Database):
         self._closed: Future[None] | None = None
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
-        """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
-
-        `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
-        on disk (or before `wait_synced` returns). It survives a kill, but not always a power cut.
-        `work` may be called more than once and must use nothing but the connection. `key`: SQLite has one writer at a
-        time, so nothing is locked for it.
-        Raises what `work` raises, and errors of SQLite as `StoreError`. After a write failed unnoticed (its
-        caller was cancelled), every later one raises that error.
+        """`sync=False`: nothing depends on this write before the next one is on disk (or before `wait_synced`
+        returns). It survives a kill, but not always a power cut. `key`: SQLite has one writer at a time, so nothing is
+        locked for it. After a write failed unnoticed (its caller was cancelled), every later one raises that error.
         """
         self._require_open()
         if self._failure is not None:
@@ -275,10 +267,6 @@ class SqliteDatabase(Database):
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
-        """Return once everything written so far is on disk; other writes continue meanwhile.
-
-        `patience_s`: how long to wait for another write to sync it along, before a sync of its own.
-        """
         self._require_open()
         if self._writer.unsynced and patience_s:
             with suppress(TimeoutError):
@@ -288,26 +276,20 @@ class SqliteDatabase(Database):
             await self._sync.wait()
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which must only read, on one consistent view of the file."""
         return await self._run_on_thread(partial(self._writer.read, work))
 
     async def read_statement(self, work: Callable[[Connection], T]) -> T:
         return await self.read(work)
 
     async def read_long(self, work: Callable[[Connection], T]) -> T:
-        """`read` on a connection of its own, for work that takes long: writes do not wait for it.
-
-        It sees what is committed. If the caller is cancelled, the work is interrupted.
-        """
+        """It sees what is committed. If the caller is cancelled, the work is interrupted."""
         self._require_open()
         return await self._long_reads.read(work)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
-        """`read` the first row that a query finds; None if there is none."""
         return await self.read(lambda db: db.execute(sql, values).fetchone())
 
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
-        """`read` all rows that a query finds."""
         return await self.read(lambda db: db.execute(sql, values).fetchall())
 
     async def watch_rows(

@@ -27,7 +27,6 @@ from alipes.kernel.turns import Envelope
 from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.ancestors import list_ancestors, living_agents
 from alipes.runtime.subscription import Subscription
-from alipes.store.ports.cluster import EventSubscription
 from alipes.store.sql.errors import make_unusable_error
 from alipes.store.sql.rows import to_json_bytes
 from alipes.store.sqlite.migrations.migrations import SCHEMA
@@ -358,34 +357,25 @@ class _PeerConnection:
 
 
 class LocalBus:
-    """Events between the processes of one home: fast and lossy. Readers that miss some read the journal.
-
-    `is_abandoned(key)`: it has work that no running process holds.
-    """
+    """Events between the processes of this machine. `is_abandoned(key)`: it has work that no running process holds."""
 
     def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
         self._processes, self._spawn, self._is_abandoned = processes, spawn, is_abandoned
         self._connections: dict[str, _PeerConnection] = {}
-        self._local: dict[str, set[EventSubscription]] = {}
-        self._remote: dict[str, set[EventSubscription]] = {}
+        self._local: dict[str, set[Subscription]] = {}
+        self._remote: dict[str, set[Subscription]] = {}
 
     def publish(self, envelope: Envelope) -> None:
-        """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
         self.on_event(envelope, self._processes.own_name)
         for subscription in self._remote.get(envelope.key, ()):
             subscription.put(envelope, self._processes.own_name)
 
     def has_subscribers(self, key: str) -> bool:
-        """True if someone subscribes to `key`, here or in another process."""
         return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
-    async def subscribe(self, key: str, into: EventSubscription | None = None) -> AsyncIterator[EventSubscription]:
-        """Events published under `key` from now on, by this process or by the session's holder. The iterator
-        ends when the publishing process exits; read the store then.
-
-        `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
-        subscription: EventSubscription = into or Subscription()
+    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+        subscription: Subscription = into or Subscription()
         local = self._local.setdefault(key, set())
         local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
         try:
@@ -459,11 +449,11 @@ class LocalBus:
         except StoreError:  # the subscriber asks the store next and gets this error itself
             return True
 
-    def add_remote(self, key: str, subscription: EventSubscription) -> None:
+    def add_remote(self, key: str, subscription: Subscription) -> None:
         """Also put what is published here under `key` into `subscription`, for another process."""
         self._remote.setdefault(key, set()).add(subscription)
 
-    def remove_remote(self, key: str, subscription: EventSubscription) -> None:
+    def remove_remote(self, key: str, subscription: Subscription) -> None:
         remote = self._remote.get(key, set())
         remote.discard(subscription)
         if not remote:

@@ -1,4 +1,4 @@
-"""Triggers of one SQLite connection that note changed rows for `HomeChanges`. They are not in the file."""
+"""Triggers of one SQLite connection that note changed rows for `HomeChangeFeed`. They are not in the file."""
 
 from collections.abc import Iterator
 

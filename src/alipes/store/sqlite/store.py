@@ -17,16 +17,16 @@ from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.runtime.subscription import Subscription
-from alipes.store.backups.sqlite_archive import SqliteArchive
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import OnOp
 from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.sql.changes import HomeChanges
-from alipes.store.sql.health import SqliteHealth
-from alipes.store.sql.store import SqlStore
+from alipes.store.sql.changes import HomeChangeFeed
+from alipes.store.sql.health import StoreHealth
+from alipes.store.sql.store import Store
 from alipes.store.sql.store_tasks import StoreTasks
 from alipes.store.sql.turns import SqlTurns
 from alipes.store.sqlite import peers
+from alipes.store.sqlite.archive import SqliteArchive
 from alipes.store.sqlite.database import SqliteDatabase, open_database
 from alipes.store.sqlite.files import DATABASE_FILE, is_writable
 from alipes.store.sqlite.migrations.migrations import SCHEMA, schema_version
@@ -50,7 +50,6 @@ class LocalDispatcher:
         self._early: list[tuple[str, Op]] = []
 
     def wake_if_alone(self, key: str) -> bool:
-        """Wake the session at once if no other process is running; else do nothing and return False."""
         if alone := not self._processes.list_peers():
             self._deliver(key, Wake())
         return alone
@@ -83,11 +82,6 @@ class LocalDispatcher:
         self._spawn(wait())
 
     async def signal(self, key: str, op: Op) -> None:
-        """Send `op` to the session's holder in any process; stored before it is sent.
-
-        If nobody holds the session and a turn is queued, the process that claims it finds `op` in the store;
-        so claim first, then take the ops.
-        """
         await self._turns.put_op(key, op)
         while (holder := await self._turns.holder(key)) not in (None, self._processes.own_name):
             if await self._notify(holder, peers.OpsFrame(key)):
@@ -104,7 +98,6 @@ class LocalDispatcher:
         """Nothing is taken from elsewhere."""
 
     async def run(self, on_op: OnOp, _busy: Collection[str] = ()) -> None:
-        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
         self._on_op = on_op
         self._serving.set()
         try:
@@ -156,14 +149,11 @@ class LocalDispatcher:
 
 
 class ScheduleChanges:
-    """Says that scheduled jobs or their runs have changed, here or in another process."""
-
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self.changed = asyncio.Event()
 
     async def announce(self) -> None:
-        """Wake the scheduler, in whichever process it runs."""
         self.changed.set()
         for peer in self._processes.list_peers():
             await peers.send_request(self._processes, peer.host, peers.SchedulesFrame())
@@ -179,7 +169,7 @@ class PeerServer:
         dispatcher: LocalDispatcher,
         processes: Processes,
         schedule_changes: "ScheduleChanges",
-        changes: HomeChanges,
+        changes: HomeChangeFeed,
     ) -> None:
         self._tasks, self._bus, self._dispatcher, self._processes = tasks, bus, dispatcher, processes
         self._schedule_changes, self._changes = schedule_changes, changes
@@ -253,7 +243,14 @@ async def _send_events(subscription: Subscription, writer: asyncio.StreamWriter)
             return
 
 
-class SqliteStore(SqlStore):
+class SqliteHealth(StoreHealth):
+    _database: SqliteDatabase
+
+    async def warm_up(self) -> None:
+        await self._database.preallocate_wal()
+
+
+class SqliteStore(Store):
     """The store of a home in one file, and the processes of this machine that use it."""
 
     database: SqliteDatabase

@@ -5,14 +5,16 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from alipes.kernel.errors import StoreError, ToolError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
-from alipes.store.ports.turns import BackgroundProcessStore
 from alipes.tools.shell.output import ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
+
+if TYPE_CHECKING:
+    from alipes.store.sql.background import BackgroundProcessStore
 
 SETTLE_S, QUIET_S = 0.4, 0.1
 """Seconds to wait for first output, and of silence after which it counts as complete."""
@@ -182,7 +184,7 @@ class BackgroundProcesses:
         spill: SpillFolder,
         *,
         backend: CommandBackend | None = None,
-        records: BackgroundProcessStore | None = None,
+        records: "BackgroundProcessStore | None" = None,
         max_per_session: int = 16,
         max_total: int = 64,
         max_finished: int = 64,

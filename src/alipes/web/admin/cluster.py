@@ -3,8 +3,8 @@
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.store.ports.cluster import ClusterStatus, ClusterView
-from alipes.web.control import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 
@@ -53,7 +53,7 @@ class ClusterDocument(Struct, frozen=True):
 
 
 class ClusterEndpoints:
-    def __init__(self, app: AdminServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     @ApiEndpoint("GET", "/v1/cluster", "admin", readable=True, answer=ClusterDocument, errors=(404,))

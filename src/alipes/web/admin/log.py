@@ -10,10 +10,10 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.runtime.json_text import to_json_bytes
 from alipes.runtime.log_file import LogLine, watch_log
 from alipes.runtime.log_reader import LogEntry, LogPlace, LogReader, parse_place
-from alipes.web.control import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.sse import EventStream, SendFrames, frame
 
@@ -65,7 +65,7 @@ class LogList(Struct, frozen=True):
 
 
 class LogEndpoints:
-    def __init__(self, app: AdminServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app, self._reader = app, LogReader(app.settings.paths.log)
 
     @ApiEndpoint("GET", "/v1/log", "admin", readable=True, query=LogQuery, answer=LogList)

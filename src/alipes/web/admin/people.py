@@ -5,9 +5,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from alipes.sessions.people import approve, find_person, is_listed, listed_people
-from alipes.store.ports.people import CODE_VALID_S, Person, PersonRole
-from alipes.web.control import AdminServices, refuse_invalid
+from alipes.core.app import App
+from alipes.gateway.people import approve, find_person, is_listed, listed_people
+from alipes.store.sql.people import CODE_VALID_S, Person, PersonRole
+from alipes.web.control import refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 
 
@@ -50,7 +51,7 @@ class RoleBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PeopleEndpoints:
-    def __init__(self, app: AdminServices) -> None:
+    def __init__(self, app: App) -> None:
         self._app, self._people = app, app.store.people
 
     @ApiEndpoint("GET", "/v1/people", "admin", readable=True, answer=PeopleDocument)

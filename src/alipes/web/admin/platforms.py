@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.kernel.outbox import Delivery, DeliveryState
-from alipes.web.control import AdminServices, PlatformStatus, ServerControl
+from alipes.web.control import PlatformStatus, ServerControl
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 _UNSENT: tuple[DeliveryState, ...] = ("queued", "sending", "failed", "expired")
@@ -49,7 +50,7 @@ class OutboxList(Struct, frozen=True):
 
 
 class PlatformEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+    def __init__(self, app: App, control: ServerControl) -> None:
         self._people, self._control = app.store.people, control
 
     @ApiEndpoint("GET", "/v1/platforms", "admin", readable=True, answer=PlatformList)
@@ -64,7 +65,7 @@ class PlatformEndpoints:
 
 
 class OutboxEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+    def __init__(self, app: App, control: ServerControl) -> None:
         self._outbox, self._control = app.store.outbox, control
 
     @ApiEndpoint("GET", "/v1/outbox", "admin", readable=True, query=OutboxQuery, answer=OutboxList)

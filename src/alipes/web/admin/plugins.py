@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins.discovery import PluginStatus, State
-from alipes.web.control import AdminServices, DoctorCheck, PluginFacts, ServerControl, refuse_invalid
+from alipes.web.control import DoctorCheck, PluginFacts, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 
@@ -53,7 +54,7 @@ class PluginChecks(Struct, frozen=True):
 
 
 class PluginEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+    def __init__(self, app: App, control: ServerControl) -> None:
         self._app, self._control, self._plugins = app, control, app.plugins
 
     @ApiEndpoint("GET", "/v1/plugins", "admin", readable=True, answer=PluginList, errors=(409,))

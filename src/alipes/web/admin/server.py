@@ -7,8 +7,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from alipes import __version__
+from alipes.core.app import App
 from alipes.kernel.errors import AlipesError
-from alipes.web.control import AdminServices, DoctorCheck, ServerControl, refuse_invalid
+from alipes.web.control import DoctorCheck, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 
@@ -45,7 +46,7 @@ class RestartDocument(Struct, frozen=True):
 
 
 class ServerEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+    def __init__(self, app: App, control: ServerControl) -> None:
         self._app, self._control, self._checking = app, control, asyncio.Lock()
 
     @ApiEndpoint("GET", "/v1/server", "admin", readable=True, answer=ServerDocument)
@@ -53,7 +54,7 @@ class ServerEndpoints:
         """Get the version, profile, address and default model of the server."""
         app, control, model, problem = self._app, self._control, "", ""
         try:
-            model = (await app.choice()).model
+            model = (await app.models.default()).model
         except AlipesError as error:
             problem = app.secrets(str(error))
         platforms = tuple(each.name for each in control.platforms() if each.configured)

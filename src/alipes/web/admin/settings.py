@@ -17,9 +17,10 @@ from alipes.config.secrets import MISSING, find_sources, remove_secret, save_sec
 from alipes.config.toml_lines import split_key
 from alipes.config.value_types import HEADERS, VARIABLES, ValueForm
 from alipes.config.values import explain_value, format_origin, list_keys, resolve_key
+from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import hash_text
-from alipes.web.control import AdminServices, ServerControl, refuse_invalid
+from alipes.web.control import ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 
 MAX_CHANGES = 200
@@ -112,7 +113,7 @@ class WrittenSecret(Struct, frozen=True):
 
 
 class SettingsEndpoints:
-    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+    def __init__(self, app: App, control: ServerControl) -> None:
         self._app, self._control = app, control
 
     @ApiEndpoint(

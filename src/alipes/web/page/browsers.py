@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from alipes.runtime.redaction import SecretRegistry
-from alipes.store.ports.web import Browser, BrowserScope, BrowserStore
+from alipes.store.sql.browsers import Browser, BrowserScope, BrowserStore
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, read_body
 from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, answer_errors, json_response, no_content
 from alipes.web.page.location import PageLocation, PageLocator

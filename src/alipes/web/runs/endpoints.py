@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.agent.approval.patterns import find_problem
+from alipes.core.app import App
 from alipes.kernel.messages import Image, ToolCall
 from alipes.kernel.turns import (
     AnswerApproval,
@@ -27,18 +28,9 @@ from alipes.kernel.turns import (
     Stop,
     TurnEnded,
 )
-from alipes.store.ports.api import ApiRunStore, RunQuery
+from alipes.store.sql.api_runs import ApiRunStore, RunQuery
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import (
-    PLATFORM,
-    ApiCall,
-    ApiEndpoint,
-    ApiServices,
-    Caller,
-    HttpProblem,
-    json_response,
-    no_content,
-)
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, Caller, HttpProblem, json_response, no_content
 from alipes.web.files import ApiFiles
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
 from alipes.web.runs.lookup import Name, Run, RunLookup, RunPlace, Status, VisibleRun, find_session, visible_scope
@@ -167,7 +159,7 @@ class IdempotentRequests:
 
 
 class RunEndpoints:
-    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
+    def __init__(self, app: App, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
         self._app, self._runs, self._admission, self._files = app, runs, admission, files
         self._store, self._lookup = app.store.api_runs, RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)

@@ -4,11 +4,13 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
+from alipes.core.app import App
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
@@ -31,7 +33,7 @@ from alipes.kernel.turns import (
 )
 from alipes.runtime.json_text import to_json_bytes
 from alipes.sessions.event_stream import TurnFollower
-from alipes.web.endpoint import PLATFORM, ApiServices
+from alipes.web.endpoint import PLATFORM
 from alipes.web.sse import SendFrames, frame
 
 END_ID = "end"
@@ -99,6 +101,15 @@ class RunEventLog:
         """The newest event that is not a part of a text."""
         self.waits_for: dict[str, ApprovalAsked | QuestionAsked] = {}
         """The open questions, also if another process runs the turn."""
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """A client reads on while entered."""
+        self.listeners += 1
+        try:
+            yield
+        finally:
+            self.listeners -= 1
 
     def add(self, event: Event, *, old: bool = False) -> None:
         """`old`: read from the journal, not happening now."""
@@ -186,7 +197,7 @@ class LiveRun(Struct, frozen=True):
 class LiveRuns:
     """The runs being followed. `run` must be running."""
 
-    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+    def __init__(self, app: App, *, workdir: str = "") -> None:
         """`workdir`: working directory of their tools."""
         self._app, self.workdir = app, workdir
         self._live: dict[str, LiveRun] = {}
@@ -236,8 +247,7 @@ class LiveRuns:
         """Send all events after `since` until the run ends or clients are disconnected."""
         log = live.log
         first, since = log.resume(since)
-        log.listeners += 1
-        try:
+        with log.listen():
             if first:
                 await send(first)
             finished = False
@@ -249,8 +259,6 @@ class LiveRuns:
                         await asyncio.sleep(min(log.listeners * PAUSE_PER_LISTENER_S, MAX_PAUSE_S) * random.random())
                 elif not finished:
                     await log.wait_for_events()
-        finally:
-            log.listeners -= 1
 
     async def handle_disconnect(self, live: LiveRun) -> None:
         """A client disconnected. If it was the last one, a run with `on_disconnect: stop` is stopped."""

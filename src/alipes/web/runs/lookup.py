@@ -6,12 +6,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
+from alipes.core.app import App
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
-from alipes.store.ports.api import ApiRunStore, ApiSession
 from alipes.store.ports.archive import TurnFacts
 from alipes.store.ports.search import EVERYTHING, SearchScope, SessionOwner
-from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
+from alipes.store.sql.api_runs import ApiRunStore, ApiSession
+from alipes.web.endpoint import PLATFORM, Caller, HttpProblem
 from alipes.web.runs.events import LiveRuns
 
 Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -68,7 +69,7 @@ class VisibleRun(Struct, frozen=True):
 class RunLookup:
     """What the endpoints of runs and the MCP tools share."""
 
-    def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
+    def __init__(self, app: App, runs: LiveRuns) -> None:
         self._app, self._runs = app, runs
         self._store = app.store.api_runs
 

@@ -252,7 +252,7 @@ async def test_the_loop_runs_while_a_long_text_is_judged(places):
 @pytest.mark.parametrize("unit", ["a", "'a' + ", "open(", "spawn", "{", " \n", "\"'", "x = 'a/b'\n", "import a\n"])
 def test_the_work_of_judging_code_grows_with_its_length(places, unit, work_of):
     short, long = (
-        work_of(lambda size=size: assess(places, code(unit * (size // len(unit))))) for size in (3_000, 12_000)
+        work_of(lambda size=size: assess(places, code(unit * (size // len(unit))))) for size in (1_000, 4_000)
     )
     assert long < 8 * short
 

@@ -23,8 +23,8 @@ from alipes.kernel.turns import (
     TurnEnded,
     TurnStarted,
 )
-from alipes.plugins.registry import Contributions
 from alipes.tools.todo import TodoItem
+from tests.world.commands import core_commands
 
 RUN = ToolCall("c1", "terminal", {"command": "make"})
 DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n@@ -9,1 +9,2 @@\n y\n+z\n"
@@ -240,7 +240,7 @@ def test_the_plan_leaves_out_what_was_cancelled():
 
 
 def test_commands_are_listed_with_their_arguments_but_not_those_of_a_terminal():
-    listed = {each.name: each for each in commands_update(Contributions()).available_commands}
+    listed = {each.name: each for each in commands_update(core_commands()).available_commands}
     assert {"status", "model", "undo", "new"} <= set(listed) and not {"quit", "setup", "keys"} & set(listed)
     assert listed["model"].input is not None and listed["model"].input.root.hint == "[NAME]"
     assert listed["status"].input is None

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.doctor import check_browser
 from alipes.config.settings import Settings
 from alipes.features.browser import specs
 from alipes.features.browser.chromium import (
@@ -16,6 +15,7 @@ from alipes.features.browser.chromium import (
     shorten_path,
     uses_sandbox,
 )
+from alipes.features.browser.doctor import check
 from alipes.features.browser.driver import _explain_launch
 from alipes.features.browser.sessions import explain_error
 from alipes.features.browser.settings import BrowserConfig
@@ -68,15 +68,18 @@ def test_chromiums_sandbox_is_off_for_root_only():
     assert uses_sandbox(BrowserConfig(sandbox="on")) and not uses_sandbox(BrowserConfig(sandbox="off"))
 
 
-def test_the_doctor_says_whether_the_browser_can_be_used(tmp_path):
+async def test_the_doctor_says_whether_the_browser_can_be_used(tmp_path):
     pytest.importorskip("playwright")
     program = install(tmp_path, "chromium")
     settings = Settings(home=tmp_path, browser=BrowserConfig(enabled=True, executable=program, sandbox="on"))
-    assert (check_browser(settings).state, check_browser(settings).says) == ("ok", program)
+    (found,) = await check(settings, None)
+    assert (found.state, found.says) == ("ok", program)
     settings = Settings(home=tmp_path, browser=BrowserConfig(enabled=True, executable=program, sandbox="off"))
-    assert check_browser(settings).state == "note" and "without its own sandbox" in check_browser(settings).says
+    (found,) = await check(settings, None)
+    assert found.state == "note" and "without its own sandbox" in found.says
     settings = Settings(home=tmp_path, browser=BrowserConfig(enabled=True, executable=str(tmp_path / "no")))
-    assert check_browser(settings).state == "wrong"
+    (found,) = await check(settings, None)
+    assert found.state == "wrong"
 
 
 def test_chromium_gets_no_variables_of_the_user(tmp_path):

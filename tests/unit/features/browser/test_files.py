@@ -9,9 +9,9 @@ from aiohttp import web
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
-from alipes.agent.approval.sent_files import UploadApproval
 from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.features.browser.downloads import clean_file_name
+from alipes.features.browser.hooks import UploadApproval
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from tests.unit.features.browser.shared import in_browser, open_shared_browser

@@ -41,7 +41,9 @@ class Desk:
             await asyncio.sleep(0.01)
 
     async def type(self, text, address=HERE):
-        return await commands.run(self.app.context(self.inbound(text, address)), commands.parse(text))
+        return await commands.run(
+            self.app.context(self.inbound(text, address)), commands.parse(text, self.app.contributions)
+        )
 
     def read(self, name):
         file = self.project / name

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from alipes.cli.main import main
+from alipes.features.learning.cli.proposals import run
 from alipes.features.learning.review import SkillProposal
-from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import AlipesError
-from alipes.store.ports.memory import Proposal
+from alipes.store.sql.proposals import Proposal
 from alipes.store.sqlite.store import open_store
 from tests.unit.features.skills.test_cli import home, put, skill_text
 
@@ -21,7 +22,7 @@ __all__ = ["home"]
 def skills(home, capfd):
     def call(*argv: str) -> tuple[int, str]:
         try:
-            status = run(list(argv))
+            status = run([*argv[1:]])
         except AlipesError as error:
             capfd.readouterr()
             return 2, str(error)
@@ -137,5 +138,20 @@ def test_a_proposal_for_a_note_is_refused_with_its_place(home, skills):
 )
 def test_a_wrong_call_is_explained(home, capsys, words, said):
     with pytest.raises(SystemExit):
-        run(["pending", *words])
+        run(words)
     assert said in capsys.readouterr().err
+
+
+def test_its_commands_are_actions_of_the_command_for_skills(home, capfd):
+    id = propose(home)
+    assert main(["-y", "skills", "pending", "accept", id]) == 0
+    assert "Accepted: skill tea, version 1" in capfd.readouterr().out
+    assert main(["--model", "demo", "skills", "test", "tea"]) == 1
+    assert "No conversation is known that tea came from" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "said"), [([], "`test` needs a NAME"), (["a", "b"], "too many words: a b")])
+def test_a_test_takes_one_name(home, capfd, words, said):
+    with pytest.raises(SystemExit):
+        main(["skills", "test", *words])
+    assert said in capfd.readouterr().err

@@ -5,7 +5,10 @@ import json
 import pytest
 
 from alipes.features.learning.cli.replay import replay_skill
+from alipes.features.learning.feature import LearningFeature
 from alipes.features.learning.review import is_worth_a_look, parse_reply
+from alipes.features.memory.feature import MemoryFeature
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.versions import SkillChange, SkillFile
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Notice, Turn
@@ -46,8 +49,10 @@ async def reviewed(agent, times=1):
 
     while await count() < times:
         await until(lambda: True)
-    await until(lambda: not agent.app.learning._lock.locked())
-    await until(lambda: not [task for task in agent.app.learning._tasks._tasks if not task.done()])
+    await until(lambda: not agent.app.features.get(LearningFeature).learning._lock.locked())
+    await until(
+        lambda: not [task for task in agent.app.features.get(LearningFeature).learning._tasks._tasks if not task.done()]
+    )
 
 
 async def open_proposals(agent, scope=""):
@@ -80,7 +85,7 @@ async def test_an_accepted_skill_is_a_version_with_its_origin_and_can_be_rolled_
         assert shown.diff and "+1. Boil water." in shown.text
         assert "Accepted: skill make-tea" in (await agent.command(f"/skills pending accept {proposal.id}")).text
         assert "1. Boil water." in skill_file(agent) and await open_proposals(agent) == ()
-        (version,) = agent.app.skills.store.versions.history("make-tea")
+        (version,) = agent.app.features.get(SkillsFeature).skills.store.versions.history("make-tea")
         assert (version.change.author, version.change.turn) == ("learning", proposal.turn)
         assert (await agent.command(f"/skills pending accept {proposal.id}")).failed
 
@@ -103,7 +108,7 @@ async def test_a_change_of_a_skill_keeps_its_fields_and_is_refused_once_the_skil
     changed = {**SKILL, "body": "# Tea\n1. Warm the pot."}
     async with open_agent(model=[todo(), "done", learned(changed)], config=EVERY_TURN, person="once") as agent:
         text = "---\nname: make-tea\ndescription: My own words.\nlicense: MIT\n---\n\n# Tea\n"
-        store = agent.app.skills.store
+        store = agent.app.features.get(SkillsFeature).skills.store
         store.create("make-tea", {"SKILL.md": SkillFile(text.encode())}, SkillChange("person"))
         await agent.say("make tea")
         await reviewed(agent)
@@ -131,7 +136,7 @@ async def test_with_auto_it_is_saved_at_once_and_shown():
                 shown += [event.text] if isinstance(event, Notice) else []
         assert "Learned: USER.md: added “Likes tea”" in shown[0] and "skill make-tea" in shown[1]
         assert (agent.app.settings.paths.memory / "USER.md").read_text() == "- Likes tea\n" and skill_file(agent)
-        assert (await agent.app.memory.memory.history(""))[0].origin.author == "learning"
+        assert (await agent.app.features.get(MemoryFeature).service.memory.history(""))[0].origin.author == "learning"
 
 
 @pytest.mark.parametrize("mode", ["propose", "auto"])
@@ -252,7 +257,7 @@ async def test_a_skill_is_tested_on_the_turn_it_came_from_with_recorded_results_
 
 async def test_a_skill_without_a_known_turn_is_not_tested():
     async with open_agent(model=[]) as agent:
-        agent.app.skills.store.create(
+        agent.app.features.get(SkillsFeature).skills.store.create(
             "own", {"SKILL.md": SkillFile(b"---\nname: own\ndescription: x\n---\n\nx\n")}, SkillChange("person")
         )
         shown = []

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from alipes.agent.attachments import FileAttacher, find_resources
 from alipes.features.mcp.client.host import Elicitation
+from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.requests import PeopleAndModels
 from alipes.kernel.turns import (
     Address,
@@ -184,7 +185,7 @@ async def test_changed_tools_are_accepted_by_a_command(tmp_path):
     script = call("mcp__world__change", text="New words."), "done", "done"
     async with open_world(tmp_path, *script) as (agent, _):
         await agent.say("go")
-        await until(lambda: agent.app.mcp.statuses()[0].pending)
+        await until(lambda: agent.app.features.get(McpFeature).servers.statuses()[0].pending)
         await agent.say("again")
         assert "mcp__world__echo" not in {tool.name for tool in agent.model.requests[-1].tools}
         assert "1 not accepted (echo)" in (await agent.command("/mcp")).text
@@ -199,7 +200,7 @@ async def test_changed_tools_are_accepted_by_a_command(tmp_path):
 async def test_without_servers_the_command_says_how_to_add_one(tmp_path):
     async with open_agent(home=tmp_path / "home") as agent:
         assert "No MCP servers" in (await agent.command("/mcp")).text
-        assert agent.app.mcp is None
+        assert agent.app.features.get(McpFeature).servers is None
 
 
 async def test_a_prompt_of_a_server_is_a_command(tmp_path):
@@ -219,7 +220,8 @@ async def test_a_prompt_of_a_server_is_a_command(tmp_path):
 async def test_a_resource_is_attached_as_untrusted_text(tmp_path):
     async with open_world(tmp_path, "hello") as (agent, _):
         await agent.say("hi")
-        attacher = FileAttacher(agent.app.settings, resources=agent.app.mcp)
+        attacher = FileAttacher(agent.app.settings)
+        attacher.add_resources(agent.app.features.get(McpFeature).servers)
         message = Inbound("1", Address("test", "me"), "me", "see @world:note://one, please", workdir=str(tmp_path))
         inbound, found = await attacher.attach(message)
         assert '<untrusted source="world:note://one">\ntext of note://one\n</untrusted>' in inbound.text

@@ -12,7 +12,7 @@ from alipes.features.memory.change import OWNER, MemoryEdit, MemoryOrigin, memor
 from alipes.features.memory.files import MemoryFiles
 from alipes.features.memory.memory import Memory
 from alipes.features.memory.settings import MemoryConfig
-from alipes.features.memory.store import SqlMemory
+from alipes.features.memory.store import MemoryStore
 from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
@@ -31,7 +31,7 @@ async def open_memory(home, **config):
     async with open_database(home / "alipes.db") as database:
         await database.run(lambda db: insert_session(db, "s1", HOME, 1.0))
         files = MemoryFiles(home / "memory", home / "run" / "memory.lock")
-        yield Memory(MemoryConfig(**config), files, SqlMemory(database), mask=make_mask(["hunter2-and-more"]))
+        yield Memory(MemoryConfig(**config), files, MemoryStore(database), mask=make_mask(["hunter2-and-more"]))
 
 
 def add(content, target="memory"):

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from alipes.features.memory.store import MemoryStore
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.outbox import lane
 from alipes.kernel.turns import Address, ApprovalAsked, Inbound, Notice
@@ -177,7 +178,7 @@ async def test_a_proposal_can_be_accepted_with_another_text():
         (proposal,) = await agent.app.store.proposals.list_pending("")
         await agent.command(f"/memory accept {proposal.id[:4]} likes green tea")
         assert notes(agent) == "- likes green tea\n"
-        (change,) = await agent.app.store.memory.list_changes("", 5)
+        (change,) = await MemoryStore(agent.app.store.database).list_changes("", 5)
         assert (change.origin.turn, change.origin.author) == (proposal.turn, "person")
 
 

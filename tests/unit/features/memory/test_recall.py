@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from alipes.features.memory.feature import MemoryFeature
 from alipes.kernel.turns import Address, Inbound
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
@@ -74,7 +75,7 @@ async def test_a_slow_recall_does_not_delay_the_turn_and_is_used_in_the_next_one
         assert (await agent.say("tea?")).text == "one"
         assert "Ada" not in agent.model.requests[0].messages[-1].text
         book.gate.set()
-        await until(lambda: agent.app.memory.recall._ready)
+        await until(lambda: agent.app.features.get(MemoryFeature).service.recall._ready)
         book.gate = asyncio.Event()
         await agent.say("milk?")
         assert "Ada likes tea." in agent.model.requests[1].messages[-1].text
@@ -85,7 +86,7 @@ async def test_what_was_looked_up_after_a_turn_is_ready_for_the_next_one():
     book.answers["after hello"] = "Next comes tea."
     async with open_agent(model=["one", "two"], plugins=[plugin_with(book)], config=PATIENT) as agent:
         await agent.say("hello")
-        await until(lambda: agent.app.memory.recall._ready)
+        await until(lambda: agent.app.features.get(MemoryFeature).service.recall._ready)
         await agent.say("and now?")
         assert "Next comes tea." in agent.model.requests[1].messages[-1].text
 

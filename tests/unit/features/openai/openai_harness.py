@@ -4,26 +4,29 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import msgspec
 from starlette.applications import Starlette
 
-from alipes.features.openai.endpoints import endpoints
+from alipes.features.openai.chat import ChatCompletions
+from alipes.features.openai.endpoints import ModelEndpoints
+from alipes.features.openai.responses import ResponseEndpoints
+from alipes.features.openai.turns import OpenAiTurns
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Inbound
-from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.commands.context import CommandContext
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
-from alipes.web.endpoint import Caller
+from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.router import ApiRouter
 from alipes.web.server import bind_socket, open_server, server_url
+from tests.world.commands import core_commands, make_services
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
 KEY = "the-operators-key"
@@ -47,13 +50,13 @@ class Desk:
         self.house, self.provider = house, provider
         self.sessions, self.store, self.hooks = house.sessions, house.store, house.hooks
         self.models = Models(provider)
-        self.contributions = Contributions()
+        self.contributions = core_commands()
         self.http: httpx2.AsyncClient
         self.url = ""
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
-        more: Any = {"contributions": self.contributions, "local_files": local_files}
-        return CommandContext(inbound, self.sessions, self.store, cast(Any, self.models), cast(Any, None), **more)
+        services = make_services(self, self.models, self.contributions)
+        return CommandContext(inbound, services, local_files=local_files)
 
     async def post(self, path: str, *, key: str = KEY, **body: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, headers={"authorization": f"Bearer {key}"})
@@ -129,8 +132,13 @@ async def open_desk(
 
     async with open_sessions(home, provider, *tools, **habits) as house, ClientScope(trust=trust) as scope:
         desk = Desk(house, provider)
-        served = endpoints(desk, TurnAdmission(desk), PublicFetcher(scope, fetch_from))
-        api = ApiRouter(served, Authenticator(KEY, find), limits or RequestLimits())
+        turns, fetcher = OpenAiTurns(desk, TurnAdmission(desk)), PublicFetcher(scope, fetch_from)
+        served = (ChatCompletions(turns, fetcher), ResponseEndpoints(desk, turns, fetcher), ModelEndpoints(desk))
+        api = ApiRouter(
+            tuple(each for group in served for each in endpoints_of(group)),
+            Authenticator(KEY, find),
+            limits or RequestLimits(),
+        )
         door = bind_socket("127.0.0.1", 0)
         async with open_server(Starlette(routes=api.routes()), door):
             desk.url = server_url(door)

@@ -7,8 +7,7 @@ import pytest
 from alipes.features.openai.requests import conversation_hash
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, ClientTool, Inbound, Said, Stop
-from alipes.store.ports.api import Continuation, HistoryMismatch
-from alipes.store.sql.api_history import IMPORTED, SqlApiHistory
+from alipes.store.sql.api_history import IMPORTED, ApiHistoryStore, Continuation, HistoryMismatch
 from alipes.store.sqlite.store import open_store
 from tests.unit.features.openai.openai_harness import open_desk, result, said, tool
 
@@ -193,7 +192,7 @@ async def placed_and_lived(store, seeding, wished, *messages):
 
 async def test_results_of_calls_that_nobody_handed_over_fit_nowhere(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = SqlApiHistory(store.database)
+        seeding = ApiHistoryStore(store.database)
         placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("b")))
         with pytest.raises(HistoryMismatch, match="no tool call found for function call output c9") as unfit:
             await seeding.admit_continuation(wish("2", after=placed.turn, results=(ToolResult("c9", "x"),)))
@@ -203,7 +202,7 @@ async def test_results_of_calls_that_nobody_handed_over_fit_nowhere(tmp_path):
 async def test_every_call_that_was_handed_over_wants_a_result(tmp_path):
     other = ToolCall("c2", "weather", {})
     async with open_store(tmp_path) as store:
-        seeding = SqlApiHistory(store.database)
+        seeding = ApiHistoryStore(store.database)
         handed = Message("tool", (ToolResult("c1", HANDED), ToolResult("c2", HANDED)))
         placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(CALL, other), handed)
         with pytest.raises(HistoryMismatch, match="no tool output found for function call c2"):
@@ -217,7 +216,7 @@ async def test_every_call_that_was_handed_over_wants_a_result(tmp_path):
 
 async def test_nothing_follows_on_a_turn_that_is_not_over_or_not_there(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = SqlApiHistory(store.database)
+        seeding = ApiHistoryStore(store.database)
         placed = await seeding.admit_continuation(wish("1", "a"))
         with pytest.raises(HistoryMismatch, match="not finished yet"):
             await seeding.admit_continuation(wish("2", "b", after=placed.turn))
@@ -228,7 +227,7 @@ async def test_nothing_follows_on_a_turn_that_is_not_over_or_not_there(tmp_path)
 
 async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = SqlApiHistory(store.database)
+        seeding = ApiHistoryStore(store.database)
         one, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("A")))
         await placed_and_lived(store, seeding, wish("2", "b", after=one.turn), user("b"), assistant(Text("B")))
         side, _ = await placed_and_lived(
@@ -242,7 +241,7 @@ async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
 
 async def test_a_stop_that_found_nothing_does_not_meet_a_later_turn(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = SqlApiHistory(store.database)
+        seeding = ApiHistoryStore(store.database)
         placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("b")))
         await store.turns.put_op(placed.address.key, Stop())
         await seeding.admit_continuation(wish("2", "b", after=placed.turn))

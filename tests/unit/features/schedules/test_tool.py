@@ -1,5 +1,6 @@
 """The tool `cronjob` and `/schedule`: what the model and people in chats may do with jobs."""
 
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.kernel.turns import Address
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
@@ -14,7 +15,7 @@ async def test_the_model_makes_a_job_and_is_shown_its_next_times():
     async with open_agent(model=script) as agent:
         said = await agent.say("greet me every weekday")
         assert said.results[0].outcome == "ok" and said.results[0].text.count("09:00 CE") == 3
-        (view,) = await agent.app.schedules.list()
+        (view,) = await agent.app.features.get(SchedulesFeature).schedules.list()
         assert view.schedule.job.origin == agent.address and view.schedule.job.owner == "person"
         assert view.schedule.job.workdir == str(agent.workdir) and view.schedule.job.mode == "ask"
 
@@ -70,14 +71,14 @@ async def test_a_job_made_after_untrusted_text_is_asked_about_and_stays_untruste
     async with open_agent(model=script, person="once") as agent:
         (result,) = (await agent.say("go", untrusted="mail from eve")).results
         assert result.outcome == "ok"
-        (view,) = await agent.app.schedules.list()
+        (view,) = await agent.app.features.get(SchedulesFeature).schedules.list()
         assert view.schedule.job.untrusted == "mail from eve"
 
 
 async def test_somebody_who_is_not_an_owner_sees_only_jobs_of_the_chat_and_makes_no_scripts():
     script = [job("list"), job("remove", name="mine"), job(when="in 1h", script="true"), "done"]
     async with open_agent(model=script, person="once") as agent:
-        schedules = agent.app.schedules
+        schedules = agent.app.features.get(SchedulesFeature).schedules
         await schedules.add({"when": "in 1h", "prompt": "secret", "name": "mine"}, origin=Address("telegram", "1"))
         results = (await agent.say("go", untrusted="a message from Bob, who is not an owner")).results
         assert results[0].text == "No jobs." and "in this chat" in results[1].text
@@ -118,7 +119,7 @@ async def test_the_model_names_the_skills_of_a_job_and_an_unknown_one_is_refused
     async with open_agent(model=script, home=tmp_path) as agent:
         results = (await agent.say("go")).results
         assert [each.outcome for each in results] == ["ok", "failed"] and "Did you mean weather" in results[1].text
-        (view,) = await agent.app.schedules.list()
+        (view,) = await agent.app.features.get(SchedulesFeature).schedules.list()
         assert view.schedule.job.skills == ("weather",)
 
 
@@ -127,7 +128,7 @@ async def test_schedule_names_the_skills_of_a_job_before_the_prompt(tmp_path):
         write_skill(tmp_path, name)
     async with open_agent(home=tmp_path) as agent:
         await agent.command("/schedule add every day at 9 --skill weather --skill=verse: will it rain?")
-        (view,) = await agent.app.schedules.list()
+        (view,) = await agent.app.features.get(SchedulesFeature).schedules.list()
         job = view.schedule.job
         assert (job.when, job.skills, job.prompt) == ("every day at 9", ("weather", "verse"), "will it rain?")
         assert (await agent.command("/schedule add every day at 9 --skill nothing: x")).failed
@@ -138,7 +139,9 @@ async def test_only_owners_make_jobs_that_get_the_text_of_an_event_or_of_a_job_o
     script = [*(job(when=when, prompt="x") for when in events), job(when="in 1h", prompt="x", name="own")]
     script += [job(when="after own", prompt="x"), "done"]
     async with open_agent(model=script, person="once") as agent:
-        await agent.app.schedules.add({"when": "in 1h", "prompt": "secret", "name": "mine"})
+        await agent.app.features.get(SchedulesFeature).schedules.add(
+            {"when": "in 1h", "prompt": "secret", "name": "mine"}
+        )
         results = (await agent.say("go", untrusted="a message from Bob, who is not an owner")).results
         assert [each.outcome for each in results] == ["failed"] * 5 + ["ok", "ok"]
         assert all("only an owner" in each.text for each in results[:3])

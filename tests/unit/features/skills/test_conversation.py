@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.features.skills.feature import SkillsFeature
 from alipes.kernel.turns import ApprovalAsked
 from alipes.testing.agent import NO_CHECKPOINTS, open_agent
 from alipes.testing.scripted_model import call
@@ -89,7 +90,7 @@ async def test_uses_are_counted_with_the_endings_of_their_turns(home):
         await agent.say("tea, please")
         await agent.command("/tea")
         await agent.wait_until_idle()
-        used = (await agent.app.skills.usage())["tea"]
+        used = (await agent.app.features.get(SkillsFeature).skills.usage())["tea"]
         listed = (await agent.command("/skills")).text
     assert (used.uses, used.answered, used.failed) == (2, 2, 0) and "used in 2 turns, 2 answered" in listed
 
@@ -112,7 +113,7 @@ async def test_a_skill_of_the_project_is_used_after_the_person_accepted_exactly_
         folder = put(agent.workdir / ".claude" / "skills", "tea")
         reply = await agent.say("tea, please")
         assert reply.results[0].outcome == "failed" and "not accepted" in reply.results[0].text
-        skills = agent.app.skills
+        skills = agent.app.features.get(SkillsFeature).skills
         (skill,) = await skills.list(str(agent.workdir))
         skills.store.accept("tea", skill.folder)
         assert "Boil water." in (await agent.say("again")).results[0].text
@@ -141,7 +142,7 @@ async def test_an_approved_skill_is_stored_as_a_version_of_its_turn_and_can_be_u
     )
     async with opened(home, *script, person="once") as agent:
         reply = await agent.say("learn it")
-        versions = agent.app.skills.store.versions.history("tea")
+        versions = agent.app.features.get(SkillsFeature).skills.store.versions.history("tea")
         assert {each.change.author for each in versions} == {"model"} and versions[0].change.turn
         assert os.access(home / "skills/tea/scripts/go.sh", os.X_OK)
         assert "3" in (await agent.command("/skills history tea")).text

@@ -11,7 +11,7 @@ from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Said, Stop, ToolP
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.store.ports.turns import PLATFORM
+from alipes.store.sql.subagents import PLATFORM
 from tests.world.environment import LIMIT_S
 from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents
 

@@ -10,9 +10,8 @@ import pytest
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import Address, Inbound, Said, Turn, Usage
-from alipes.kernel.usage import UsageRecord
 from alipes.store.sql.turns import SqlTurns
-from alipes.store.sql.usage import SqlUsageLedger
+from alipes.store.sql.usage import UsageLedger, UsageRecord
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.web.test_messages import seen
 from tests.world.api_harness import ApiHarness, open_api
@@ -42,7 +41,7 @@ async def fill(api: ApiHarness) -> Turn:
     turn = await spend(api, moment("2026-03-01T22:30"), API)
     await spend(api, moment("2026-03-01T23:30"), API, "a/c")
     await spend(api, moment("2026-03-02T10:00"), CHAT, cost=None)
-    ledger = SqlUsageLedger(api.house.store.database, clock=lambda: moment("2026-03-02T11:00"))
+    ledger = UsageLedger(api.house.store.database, clock=lambda: moment("2026-03-02T11:00"))
     await ledger.add(
         UsageRecord(turn=turn, task="title", tool="", model="a/b", usage=Usage(input=5, output=5, cost=0.25))
     )

@@ -24,12 +24,11 @@ from alipes.features.webhooks.routes import (
     sign_delivery,
     verify_delivery,
 )
+from alipes.features.webhooks.store import Webhook, WebhookStore
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.store.ports.web import Webhook
-from alipes.store.sql.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator
@@ -63,12 +62,12 @@ class Way:
 @asynccontextmanager
 async def open_way(home, *hooks, answer="noted"):
     async with open_sessions(home, ScriptedProvider([answer] * 20), outbound=OutboundPolicy(["telegram"])) as house:
-        kept = SqlWebhooks(house.store.database)
+        kept = WebhookStore(house.store.database)
         for hook in hooks:
             assert await kept.add(hook, SECRET)
         way = Way(None, house, kept)
         way.schedules = Schedules(load_settings(home, {}), house.store, clock=way.clock)
-        routes = WebhookRoutes(house.sessions, way.schedules, resolve, state=way.state).routes()
+        routes = WebhookRoutes(house.sessions, way.schedules, kept, resolve, state=way.state).routes()
         door = bind_socket("127.0.0.1", 0)
         async with open_server(Parts().service().app(HostPolicy(), Authenticator("k"), None, routes), door):
             async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as way.client:

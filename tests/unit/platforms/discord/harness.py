@@ -2,20 +2,20 @@
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_discord
-from alipes.platforms.settings import DiscordSettings
+from alipes.platforms.discord.platform import DiscordPlatform
+from alipes.platforms.discord.settings import DiscordConfig
 from tests.world.discord_server import DiscordServer as Server
 from tests.world.recording_gateway import connected
 
 
 def settings(server, folder, **more):
-    usual = {"token": Secret(server.token), "base_url": server.base_url, "folder": folder}
+    usual = {"token": Secret(server.token), "base_url": server.base_url, "data_folder": folder}
     quick = {"grace": 1.0, "calm": 0.1, "deadline": 5.0}
-    return DiscordSettings(**usual | quick | more)
+    return DiscordConfig(**usual | quick | more)
 
 
 def opened(server, folder, **more):
-    return open_discord(settings(server, folder, **more))
+    return DiscordPlatform(settings(server, folder, **more))
 
 
 def at_work(tmp_path, **more):

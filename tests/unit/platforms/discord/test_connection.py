@@ -7,7 +7,7 @@ import pytest
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.registry import open_discord
+from alipes.platforms.discord.platform import DiscordPlatform
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
 from tests.world.recording_gateway import RecordingGateway, receive, send_only
@@ -17,7 +17,7 @@ from tests.world.recording_gateway import RecordingGateway, receive, send_only
 async def test_a_lost_connection_is_resumed_and_missed_messages_arrive_once(tmp_path, how, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("before")
@@ -42,7 +42,7 @@ async def test_a_lost_connection_is_resumed_and_missed_messages_arrive_once(tmp_
 
 async def test_a_process_that_does_not_receive_sends_without_a_gateway_connection(tmp_path, leaks):
     async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         with pytest.raises(DeliveryError):
             await platform.send(where(server), MessagePart("too early"))
         async with send_only(platform):
@@ -54,7 +54,7 @@ async def test_a_process_that_does_not_receive_sends_without_a_gateway_connectio
 async def test_a_silent_connection_is_detected_and_replaced(tmp_path, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.gateway.deafen()
@@ -71,7 +71,7 @@ async def test_a_silent_connection_is_detected_and_replaced(tmp_path, leaks):
 async def test_every_answered_heartbeat_is_reported_and_no_thread_is_used(tmp_path):
     async with DiscordServer() as server:
         server.gateway.interval = 0.2
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: server.gateway.count("beat") > 3)
             await server.until(lambda: ears.states.count(("ready", "")) > 3)
@@ -106,7 +106,7 @@ async def test_a_refused_session_is_replaced_and_the_gap_is_read(tmp_path, leaks
 async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, leaks):
     async with DiscordServer() as server:
         first, second = RecordingGateway(), RecordingGateway()
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         server.say("before the first start")
         async with receive(platform, first):
             await server.until(lambda: first.ready)
@@ -124,7 +124,7 @@ async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, l
 
 async def test_a_first_mention_in_a_channel_while_down_is_found(tmp_path):
     async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         first, second = RecordingGateway(), RecordingGateway()
         server.say("@alipes before the first start", where="general")
         async with receive(platform, first):
@@ -140,7 +140,7 @@ async def test_a_first_mention_in_a_channel_while_down_is_found(tmp_path):
 
 async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
     async with DiscordServer() as server:
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("kept")
@@ -159,7 +159,7 @@ async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
 
 async def test_a_deleted_channel_is_not_requested_again(tmp_path):
     async with DiscordServer() as server:
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("hi", who="bob")
@@ -178,7 +178,7 @@ async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
     server = DiscordServer()
     ears = RecordingGateway()
     async with server:
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
     async with receive(platform, ears):
         await server.until(lambda: ears.states)
         assert ears.states[-1][0] == "broken" and "cannot be reached" in ears.states[-1][1]
@@ -204,7 +204,7 @@ async def test_a_failing_handler_ends_the_connection(tmp_path, leaks):
         raise OSError("disk full")
 
     async with DiscordServer() as server:
-        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), DiscordPlatform(settings(server, tmp_path))
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_ending(platform.listen(take, ears.tell)))
             await server.until(lambda: ears.ready)
@@ -222,7 +222,7 @@ async def _ending(listening):
 async def test_missed_messages_of_an_unknown_chat_go_before_new_ones(tmp_path):
     async with DiscordServer() as server:
         first, second = RecordingGateway(), RecordingGateway()
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         async with receive(platform, first):
             await server.until(lambda: first.ready)
             server.say("hello")

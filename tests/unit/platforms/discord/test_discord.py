@@ -10,8 +10,8 @@ from alipes.kernel.models import Secret
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_discord
-from alipes.platforms.settings import DiscordSettings
+from alipes.platforms.discord.platform import DiscordPlatform, open_platform
+from alipes.platforms.discord.settings import DiscordConfig
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
 from tests.world.recording_gateway import RecordingGateway
@@ -268,7 +268,7 @@ async def test_sending_respects_the_rate_limit_windows(tmp_path):
 
 async def test_nothing_is_sent_without_a_connection(tmp_path):
     async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         with pytest.raises(DeliveryError, match="not connected yet"):
             await platform.send(where(server), MessagePart("x"))
 
@@ -278,32 +278,31 @@ async def test_nothing_is_sent_without_a_connection(tmp_path):
 
 async def test_a_missing_token_says_what_to_set(tmp_path):
     with pytest.raises(ConfigError, match="token_env"):
-        open_discord(DiscordSettings(token=Secret(""), folder=tmp_path))
+        open_platform(DiscordConfig(token=Secret("")), None)
 
 
-async def test_a_missing_library_says_how_to_install_it():
+async def test_a_missing_library_says_how_to_install_it(tmp_path):
     code = """if True:
         import sys
         from pathlib import Path
-        from alipes.kernel.models import Secret
+        from alipes.config.settings import Settings
         from alipes.kernel.errors import ConfigError
-        from alipes.platforms.registry import open_discord
-        from alipes.platforms.settings import DiscordSettings
+        from alipes.platforms.registry import open_messenger
         assert "discord" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["discord"] = None  # as if it were not installed
         try:
-            open_discord(DiscordSettings(token=Secret("x"), folder=Path()))
+            open_messenger("discord", Settings(home=Path(sys.argv[1])), None)
         except ConfigError as error:
             print(error)
     """
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, tmp_path, stdout=asyncio.subprocess.PIPE)
     seen, _ = await child.communicate()
     assert b"pip install 'alipes[discord]'" in seen
 
 
 async def test_a_wrong_token_is_a_config_error_that_does_not_show_it(tmp_path, leaks):
     async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path, token=Secret("secret token")))
+        platform = DiscordPlatform(settings(server, tmp_path, token=Secret("secret token")))
         with pytest.raises(ConfigError, match="does not know the bot's token") as refused:
             await platform.listen(RecordingGateway().take, RecordingGateway().tell)
         assert "secret token" not in str(refused.value)
@@ -312,6 +311,6 @@ async def test_a_wrong_token_is_a_config_error_that_does_not_show_it(tmp_path, l
 async def test_missing_read_permission_says_what_to_turn_on(tmp_path, leaks):
     async with DiscordServer() as server:
         server.gateway.disallowed = 1 << 15
-        platform = open_discord(settings(server, tmp_path))
+        platform = DiscordPlatform(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="Message Content Intent"):
             await platform.listen(RecordingGateway().take, RecordingGateway().tell)

@@ -13,8 +13,8 @@ from alipes.kernel.errors import ConfigError, DeliveryError, StoreError
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage, MessagePart, Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_email
-from alipes.platforms.settings import EmailSettings
+from alipes.platforms.email.platform import open_platform
+from alipes.platforms.email.settings import EmailConfig
 from tests.world.mail_server import OURS, PASSWORD, SERVER, Dovecot, Smarthost, Writer
 from tests.world.recording_gateway import RecordingGateway, receive_once
 from tests.world.tls import ca_file
@@ -37,7 +37,7 @@ def post(home: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **mor
         **server("smtp", "127.0.0.1", smarthost.port if smarthost else 1, "none"),
         "authserv": SERVER,
     }
-    return open_email(EmailSettings(**(given | more)))
+    return open_platform(EmailConfig(**(given | more)), None)
 
 
 @asynccontextmanager

@@ -200,10 +200,9 @@ async def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['aiosmtplib'] = None\n"
         "from pathlib import Path\n"
-        "from alipes.kernel.models import Secret\n"
-        "from alipes.platforms.registry import open_email\n"
-        "from alipes.platforms.settings import EmailSettings\n"
-        "open_email(EmailSettings(data_folder=Path('.'), address='a@b', password=Secret('x'), imap_host='localhost'))"
+        "from alipes.config.settings import Settings\n"
+        "from alipes.platforms.registry import open_messenger\n"
+        "open_messenger('email', Settings(home=Path('.')), None)"
     )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE, cwd=tmp_path, env={"PYTHONPATH": str(SRC)}

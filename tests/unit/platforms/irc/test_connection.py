@@ -16,7 +16,7 @@ from alipes.kernel.turns import Address
 from alipes.platforms.irc.platform import IrcPlatform
 from alipes.platforms.irc.protocol import MAX_LINE_BYTES, IrcLine, parse_line
 from alipes.platforms.irc.send import IrcRateLimit
-from alipes.platforms.settings import IrcSettings
+from alipes.platforms.irc.settings import IrcConfig
 from tests.world.recording_gateway import RecordingGateway, receive_once
 
 WELCOME = ":s 001 {nick} :welcome {nick}"
@@ -71,7 +71,7 @@ async def at_the_door(**more: Any) -> AsyncIterator[tuple[IrcPlatform, Recording
     came: asyncio.Queue[Door] = asyncio.Queue()
     server = await asyncio.start_server(lambda r, w: came.put_nowait(Door(r, w)), "127.0.0.1", 0)
     given = {"port": server.sockets[0].getsockname()[1], "pace": 0.0, "patience": 5.0, **more}
-    platform = IrcPlatform(IrcSettings(host="127.0.0.1", tls=False, **given))
+    platform = IrcPlatform(IrcConfig(host="127.0.0.1", tls=False, **given))
     door = None
     try:
         async with server, receive_once(platform) as ears:

@@ -13,10 +13,9 @@ from alipes.kernel.errors import ConfigError, DeliveryError, StoreError, Undeliv
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage, MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.irc.platform import IrcPlatform
+from alipes.platforms.irc.platform import IrcPlatform, open_platform
 from alipes.platforms.irc.protocol import MAX_LINE_BYTES
-from alipes.platforms.registry import open_irc
-from alipes.platforms.settings import IrcSettings
+from alipes.platforms.irc.settings import IrcConfig
 from tests.world.irc_server import Ngircd
 from tests.world.recording_gateway import RecordingGateway, receive_once
 from tests.world.tls import ca_file
@@ -26,9 +25,7 @@ pytestmark = pytest.mark.service("ngircd")
 
 def irc(server: Ngircd, **more: Any) -> IrcPlatform:
     given = {"host": "127.0.0.1", "port": server.port, "tls": server.tls, "pace": 0.0}
-    made = open_irc(IrcSettings(**(given | more)))
-    assert isinstance(made, IrcPlatform)
-    return made
+    return IrcPlatform(IrcConfig(**(given | more)))
 
 
 @asynccontextmanager
@@ -258,7 +255,7 @@ async def test_an_absent_person_cannot_be_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"channels": ("house",)}, {"channels": ("#a b",)}, {"nick": "a b"}, {"nick": ""}])
 def test_invalid_settings_are_rejected_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"irc\.(channels|nick)"):
-        open_irc(IrcSettings(host="127.0.0.1", **wrong))
+        open_platform(IrcConfig(host="127.0.0.1", **wrong), None)
 
 
 async def test_many_lines_keep_their_order_without_a_disconnect(tmp_path: Path) -> None:

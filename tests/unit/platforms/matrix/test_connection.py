@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.registry import open_matrix
-from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.matrix.platform import open_platform
+from alipes.platforms.matrix.settings import MatrixConfig
+from alipes.platforms.registry import open_messenger
 from alipes.runtime.http.clients import ClientScope
 from alipes.tools.common import Places
 from tests.world.matrix_harness import homeserver, open_matrix_harness  # noqa: F401
@@ -75,16 +77,16 @@ async def test_a_login_that_cannot_work_says_what_to_change(tmp_path):
 
 async def test_missing_settings_and_a_missing_library_are_reported(tmp_path, monkeypatch):
     async with ClientScope() as scope:
-        usual = {"folder": tmp_path, "base_url": "http://127.0.0.1:1"}
+        usual = {"data_folder": tmp_path, "base_url": "http://127.0.0.1:1"}
         with pytest.raises(ConfigError, match=r"matrix\.user"):
-            open_matrix(MatrixSettings(**usual, user="alipes", password=Secret("x")), scope)
+            open_platform(MatrixConfig(**usual, user="alipes", password=Secret("x")), scope)
         with pytest.raises(ConfigError, match="token or a password"):
-            open_matrix(MatrixSettings(**usual, user="@alipes:x"), scope)
+            open_platform(MatrixConfig(**usual, user="@alipes:x"), scope)
         for name in [name for name in sys.modules if name.startswith("alipes.platforms.matrix.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "nio", None)
         with pytest.raises(ConfigError, match=r"alipes\[matrix\]"):
-            open_matrix(MatrixSettings(**usual, user="@alipes:x", password=Secret("x")), scope)
+            open_messenger("matrix", Settings(home=tmp_path), scope)
 
 
 async def test_lost_keys_cause_a_new_device(tmp_path):

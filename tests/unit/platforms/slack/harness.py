@@ -2,19 +2,19 @@
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_slack
-from alipes.platforms.settings import SlackSettings
+from alipes.platforms.slack.platform import SlackPlatform
+from alipes.platforms.slack.settings import SlackConfig
 from tests.world.recording_gateway import connected
 from tests.world.slack_server import SlackServer as Server
 
 
 def settings(server, folder, **more):
     usual = {"token": Secret(server.token), "app_token": Secret(server.app_token), "base_url": server.base_url}
-    return SlackSettings(**usual | {"folder": folder, "deadline": 5.0} | more)
+    return SlackConfig(**usual | {"data_folder": folder, "deadline": 5.0} | more)
 
 
 def opened(server, folder, **more):
-    return open_slack(settings(server, folder, **more))
+    return SlackPlatform(settings(server, folder, **more))
 
 
 def at_work(tmp_path, **more):

@@ -9,7 +9,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.registry import open_slack
+from alipes.platforms.slack.platform import SlackPlatform
 from tests.unit.platforms.slack.harness import at_work, settings, where
 from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.slack_server import SlackServer
@@ -31,7 +31,7 @@ async def test_an_envelope_is_acknowledged_after_delivery(tmp_path, leaks):
 async def test_a_repeated_envelope_arrives_once(tmp_path, leaks):
     async with SlackServer() as server:
         server.board.patience, server.board.retries = 0.1, (0.0, 0.0, 0.0)
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             gate = ears.hold()
@@ -48,7 +48,7 @@ async def test_a_repeated_envelope_arrives_once(tmp_path, leaks):
 async def test_one_message_in_two_events_arrives_once(tmp_path):
     async with SlackServer() as server:
         server.web.events.add("app_mention")
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("@alipes hi", where="general", client="one")
@@ -114,7 +114,7 @@ async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, l
     async with SlackServer() as server:
         server.board.retries = ()
         first, second = RecordingGateway(), RecordingGateway()
-        platform = open_slack(settings(server, tmp_path))
+        platform = SlackPlatform(settings(server, tmp_path))
         server.say("before the first start")
         async with receive(platform, first):
             await server.until(lambda: first.ready)
@@ -150,7 +150,7 @@ async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, l
 
 async def test_an_edit_that_was_already_read_is_not_reported_again(tmp_path):
     async with SlackServer() as server:
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         ts = server.say("helo")
@@ -167,7 +167,7 @@ async def test_an_edit_that_was_already_read_is_not_reported_again(tmp_path):
 async def test_only_missed_messages_are_read(tmp_path):
     async with SlackServer() as server:
         server.board.retries, server.web.page = (), 10
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         for number in range(45):
@@ -186,7 +186,7 @@ async def test_only_missed_messages_are_read(tmp_path):
 async def test_missed_messages_go_before_new_ones_also_in_unknown_channels(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         for number in range(3):
@@ -204,7 +204,7 @@ async def test_messages_of_an_outage_are_read_in_order(tmp_path, leaks):
     server.board.retries, server.web.page = (), 2
     ears = RecordingGateway()
     async with server:
-        platform = open_slack(settings(server, tmp_path))
+        platform = SlackPlatform(settings(server, tmp_path))
     async with receive(platform, ears):
         await server.until(lambda: ears.states)
         assert ears.states[-1][0] == "broken" and "cannot be reached" in ears.states[-1][1]
@@ -230,7 +230,7 @@ async def test_messages_of_an_outage_are_read_in_order(tmp_path, leaks):
 async def test_a_failed_backfill_is_repeated_later(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("one")
@@ -258,7 +258,7 @@ async def test_the_address_of_a_socket_is_not_logged(tmp_path):
 async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             ears.hold()
@@ -274,7 +274,7 @@ async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
 
 async def test_a_deleted_channel_is_not_read_again(tmp_path):
     async with SlackServer() as server:
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("@alipes hi", who="bob", where="general")
@@ -302,7 +302,7 @@ async def test_a_failing_handler_ends_the_connection(tmp_path, leaks):
             return error
 
     async with SlackServer() as server:
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(ending(platform.listen(take, ears.tell)))
             await server.until(lambda: ears.ready)

@@ -10,7 +10,7 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_slack
+from alipes.platforms.slack.platform import SlackPlatform
 from tests.unit.platforms.slack.harness import at_work, settings, where
 from tests.world.recording_gateway import RecordingGateway, receive, send_only
 from tests.world.slack_server import SlackServer
@@ -139,7 +139,7 @@ async def test_an_unconfirmed_file_is_not_shared_twice(tmp_path):
 
 async def test_a_send_interrupted_by_a_kill_is_looked_for_by_the_next_process(tmp_path):
     async with SlackServer() as server:
-        first, second = (open_slack(settings(server, tmp_path, deadline=5.0)) for _ in range(2))
+        first, second = (SlackPlatform(settings(server, tmp_path, deadline=5.0)) for _ in range(2))
         piece, lost = MessagePart("once", id="outbound:1"), MessagePart("never", id="outbound:2")
         async with receive(first, ears := RecordingGateway()), asyncio.TaskGroup() as tasks:
             await server.until(lambda: ears.ready)
@@ -158,7 +158,7 @@ async def test_a_send_interrupted_by_a_kill_is_looked_for_by_the_next_process(tm
 
 async def test_a_process_that_does_not_receive_sends_without_a_socket(tmp_path, leaks):
     async with SlackServer() as server:
-        platform = open_slack(settings(server, tmp_path))
+        platform = SlackPlatform(settings(server, tmp_path))
         async with send_only(platform):
             message = await platform.send(where(server), MessagePart("hello", id="1"))
             await platform.typing(where(server))
@@ -169,7 +169,7 @@ async def test_a_process_that_does_not_receive_sends_without_a_socket(tmp_path, 
 
 async def test_what_another_process_sent_is_found_and_not_sent_again(tmp_path):
     async with SlackServer() as server:
-        first, second = (open_slack(settings(server, tmp_path / name)) for name in ("one", "other"))
+        first, second = (SlackPlatform(settings(server, tmp_path / name)) for name in ("one", "other"))
         (tmp_path / "a.txt").write_bytes(b"text")
         text, file = MessagePart("once", id="1"), MessagePart(media=Media(str(tmp_path / "a.txt")), id="2")
         new = MessagePart("new", id="3")
@@ -239,7 +239,7 @@ async def test_a_missing_scope_is_named(tmp_path):
 
 async def test_nothing_is_sent_without_a_connection(tmp_path):
     async with SlackServer() as server:
-        platform = open_slack(settings(server, tmp_path))
+        platform = SlackPlatform(settings(server, tmp_path))
         for work in (platform.send(where(server), MessagePart("x")), platform.typing(where(server))):
             with pytest.raises(DeliveryError) as early:
                 await work

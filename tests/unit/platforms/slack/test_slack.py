@@ -9,7 +9,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
 from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.registry import open_slack
+from alipes.platforms.slack.platform import SlackPlatform, open_platform
 from tests.unit.platforms.slack.harness import at_work, settings, where
 from tests.world.environment import LIMIT_S
 from tests.world.recording_gateway import RecordingGateway, receive
@@ -109,7 +109,7 @@ async def test_a_file_of_another_workspace_is_requested(tmp_path):
 async def test_app_mention_events_alone_are_enough(tmp_path):
     async with SlackServer() as server:
         server.web.events = {"app_mention", "message.im"}
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("talk", where="general")
@@ -232,7 +232,7 @@ async def test_a_command_does_not_wait_behind_a_slow_message(tmp_path):
 async def test_both_tokens_are_needed(tmp_path, missing):
     server = SlackServer()
     with pytest.raises(ConfigError, match="two tokens"):
-        open_slack(settings(server, tmp_path, **{missing: Secret()}))
+        open_platform(settings(server, tmp_path, **{missing: Secret()}), None)
 
 
 @pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app-level token")])
@@ -240,7 +240,7 @@ async def test_a_wrong_token_is_a_config_error(tmp_path, leaks, wrong, why):
     async with SlackServer() as server:
         ears, platform = (
             RecordingGateway(),
-            open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")})),
+            SlackPlatform(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")})),
         )
         async with asyncio.timeout(LIMIT_S):
             with pytest.raises(ConfigError, match=why):
@@ -250,27 +250,26 @@ async def test_a_wrong_token_is_a_config_error(tmp_path, leaks, wrong, why):
 async def test_disabled_socket_mode_is_a_config_error(tmp_path, leaks):
     async with SlackServer() as server:
         server.board.enabled = False
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), SlackPlatform(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="Socket Mode is off"):
             await platform.listen(ears.take, ears.tell)
 
 
-async def test_a_missing_library_says_what_to_install():
+async def test_a_missing_library_says_what_to_install(tmp_path):
     code = """if True:
         import sys
         from pathlib import Path
-        from alipes.kernel.models import Secret
+        from alipes.config.settings import Settings
         from alipes.kernel.errors import ConfigError
-        from alipes.platforms.registry import open_slack
-        from alipes.platforms.settings import SlackSettings
+        from alipes.platforms.registry import open_messenger
         assert "slack_sdk" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["slack_sdk"] = None  # as if it were not installed
         try:
-            open_slack(SlackSettings(token=Secret("x"), app_token=Secret("y"), folder=Path()))
+            open_messenger("slack", Settings(home=Path(sys.argv[1])), None)
         except ConfigError as error:
             print(error)
     """
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, tmp_path, stdout=asyncio.subprocess.PIPE)
     seen, _ = await child.communicate()
     assert b"pip install 'alipes[slack]'" in seen
 

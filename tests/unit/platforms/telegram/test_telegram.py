@@ -9,8 +9,8 @@ from alipes.kernel.messages import Image
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.registry import open_telegram
-from alipes.platforms.settings import TelegramSettings
+from alipes.platforms.telegram.platform import open_platform
+from alipes.platforms.telegram.settings import TelegramConfig
 from alipes.runtime.http.clients import ClientScope
 from tests.world.recording_gateway import receive
 from tests.world.telegram_bot import CHAT, bot
@@ -264,6 +264,6 @@ async def test_service_messages_are_confirmed_and_skipped(tmp_path: Path) -> Non
 async def test_invalid_settings_are_named(tmp_path: Path) -> None:
     async with ClientScope() as scope:
         with pytest.raises(ConfigError, match="TELEGRAM_BOT_TOKEN"):
-            open_telegram(TelegramSettings(token=Secret(), folder=tmp_path), scope)
+            open_platform(TelegramConfig(token=Secret()), scope)
         with pytest.raises(ConfigError, match=r"telegram\.webhook_url"):
-            open_telegram(TelegramSettings(token=Secret(TOKEN), folder=tmp_path, mode="webhook"), scope)
+            open_platform(TelegramConfig(token=Secret(TOKEN), mode="webhook"), scope)

@@ -11,7 +11,7 @@ from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, Too
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store import export
 from alipes.store.ports.search import SearchScope
-from alipes.store.sqlite import archive
+from alipes.store.sql import archive
 from alipes.store.sqlite.migrations.migrations import SCHEMA
 from alipes.store.sqlite.store import open_store
 

@@ -5,8 +5,8 @@ import pytest
 from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Said, Stop
-from alipes.store.sql.api_runs import SqlApiRuns
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.api_runs import ApiRunStore
+from alipes.store.sql.store import Store
 from alipes.store.sqlite.store import open_store
 
 MESSAGE = Inbound("1", Address("test", "me"), "me", "hello")
@@ -77,6 +77,6 @@ async def test_reads_that_decode_outside_of_the_database_raise_store_errors(tmp_
         await damage(store, "pending_ops", "op")
         await damage(store, "turns", "inbound")
         with pytest.raises(StoreError, match="alipes doctor"):
-            await SqlApiRuns(store.database).unfinished("test")
+            await ApiRunStore(store.database).unfinished("test")
         with pytest.raises(StoreError):
             await store.turns.take_ops(KEY)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from alipes.runtime.processes.child import open_child
-from alipes.store.sql.store import SqlStore as Store
+from alipes.store.sql.store import Store
 from alipes.store.sqlite import peers
 from alipes.store.sqlite.peers import SubscribeFrame, open_connection
 from alipes.store.sqlite.store import open_store

@@ -2,6 +2,7 @@
 
 import pytest
 
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.versions import SkillChange, SkillFile
 from tests.world.admin_harness import open_admin
 from tests.world.plugin_sources import native
@@ -21,7 +22,9 @@ SKILL = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil.\n"
 async def test_a_change_is_announced(tmp_path, method, path, body, expected):
     native(tmp_path / "home" / "plugins" / "ways")
     async with open_admin(tmp_path / "home") as api, api.app.store.changes.watch() as changes:
-        api.app.skills.store.write("tea", {"SKILL.md": SkillFile(SKILL)}, SkillChange("person"))
+        api.app.features.get(SkillsFeature).skills.store.write(
+            "tea", {"SKILL.md": SkillFile(SKILL)}, SkillChange("person")
+        )
         await api.call(method, path, body)
         async for envelope in changes:
             if (envelope.event.kind, envelope.event.id) == expected:

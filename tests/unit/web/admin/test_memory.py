@@ -3,13 +3,14 @@
 import pytest
 
 from alipes.features.memory.change import OWNER, MemoryEdit, MemoryOrigin
+from alipes.features.memory.feature import MemoryFeature
 from tests.world.admin_harness import open_admin
 
 ANN = "people/telegram/7"
 
 
 async def add(api, text, scope=OWNER):
-    return await api.app.memory.memory.change(
+    return await api.app.features.get(MemoryFeature).service.memory.change(
         scope, MemoryEdit("add", "memory", text), MemoryOrigin("agent", "s1", "t1")
     )
 

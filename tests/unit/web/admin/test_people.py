@@ -6,7 +6,7 @@ import pytest
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
-from alipes.store.ports.people import PairingRequest
+from alipes.store.sql.people import PairingRequest
 from tests.world.admin_harness import open_admin
 
 ANN = Address("telegram", "7", user="7")

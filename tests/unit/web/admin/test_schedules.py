@@ -2,6 +2,7 @@
 
 import pytest
 
+from alipes.features.schedules.feature import SchedulesFeature
 from tests.world.admin_harness import open_admin
 
 DAILY = {"when": "every weekday at 9", "prompt": "news", "name": "news", "zone": "Europe/Rome"}
@@ -100,7 +101,7 @@ async def test_a_second_job_of_that_name_is_refused(tmp_path):
 
 async def test_the_heartbeat_can_be_paused_but_not_deleted(tmp_path):
     async with open_admin(tmp_path / "home", '[heartbeat]\nevery = "1h"\n') as api:
-        await api.app.schedules.sync_heartbeat(str(tmp_path))
+        await api.app.features.get(SchedulesFeature).schedules.sync_heartbeat(str(tmp_path))
         assert (await api.get("/schedules/heartbeat"))["fixed"] is True
         assert "config.toml" in (await api.call("DELETE", "/schedules/heartbeat", status=409))["detail"]
         assert (await api.call("POST", "/schedules/heartbeat/pause"))["state"] == "paused"

@@ -5,8 +5,9 @@ import pytest
 
 from alipes.features.learning.review import SkillProposal
 from alipes.features.memory.change import OWNER, MemoryEdit
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.versions import SkillChange, SkillFile
-from alipes.store.ports.memory import Proposal
+from alipes.store.sql.proposals import Proposal
 from tests.world.admin_harness import open_admin
 
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"
@@ -14,7 +15,7 @@ TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"
 
 def write_skill(api, body="Boil water.", name="tea"):
     files = {"SKILL.md": SkillFile(TEXT.replace("name: tea", f"name: {name}").format(body).encode())}
-    return api.app.skills.store.write(name, files, SkillChange("person", f"wrote {body}"))
+    return api.app.features.get(SkillsFeature).skills.store.write(name, files, SkillChange("person", f"wrote {body}"))
 
 
 async def propose_skill(api, body="Warm the pot."):

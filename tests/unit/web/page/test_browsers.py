@@ -10,8 +10,7 @@ import time
 import pytest
 
 from alipes.runtime.processes.child import open_child
-from alipes.store.ports.web import IDLE_S
-from alipes.store.sql.browsers import CODE_VALID_S, MAX_CODES
+from alipes.store.sql.browsers import CODE_VALID_S, IDLE_S, MAX_CODES
 from alipes.web import router
 from alipes.web.auth import FREE_ATTEMPTS
 from tests.world.page_harness import open_page

@@ -18,7 +18,7 @@ from alipes.web.page.static import FOLDER, PAGE_CSP, PageFiles, strip_notes
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
 from tests.unit.web.test_server import Room, serving
 from tests.unit.web.test_web import Parts
-from tests.world.environment import SERVICES, skip
+from tests.world.environment import SERVICES, require, skip
 
 ROOT = Path(__file__).parents[4]
 
@@ -185,7 +185,7 @@ def test_the_wheel_contains_every_file_of_the_page():
     assert built == {"packages": ["src/alipes"]}, "a wheel contains what is in src/alipes, except ignored files"
     files = [str(path) for path in FOLDER.rglob("*") if path.is_file()]
     environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    command = ["git", "check-ignore", "--no-index", *files]
+    command = [require("git"), "check-ignore", "--no-index", *files]
     ignored = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert ignored.returncode == 1, ignored.stdout + ignored.stderr
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from alipes.app import App
 from alipes.cli.terminal.input.completion import ArgumentChoice
 from alipes.cli.terminal.pickers.picker import Picker, PickerAction, PickerItem
 from alipes.cli.terminal.terminal import TerminalApp
+from alipes.core.app import App
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt

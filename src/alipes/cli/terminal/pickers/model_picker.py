@@ -2,10 +2,10 @@
 
 import asyncio
 
-from alipes.app import App
 from alipes.cli.terminal.pickers.picker import Picker, PickerItem
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.settings import Settings
+from alipes.core.app import App
 from alipes.providers.registry import find_facts
 
 
@@ -15,7 +15,7 @@ async def pick_model(terminal: TerminalApp, app: App, key: str) -> str | None:
     Models of custom and local servers are added when the servers have answered.
     """
     standing = await app.store.sessions.active(key)
-    default = (await app.choice()).model
+    default = (await app.models.default()).model
     current = terminal.bottom.status.model or (standing.model if standing else "") or default
     names = [
         name for name in dict.fromkeys((current, default, *app.models.names())) if not app.models.is_for_tests(name)

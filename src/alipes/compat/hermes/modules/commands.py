@@ -1,6 +1,6 @@
 """`hermes_cli.commands`: our slash commands as Hermes plugins look them up, for menus of messengers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from alipes.sessions.commands.registry import COMMANDS, Command
 
 MENU_SIZE = 60
 """Commands in a messenger's menu."""
-_NOT_IN_CHATS = ("quit", "copy", "export", "setup", "keys")
 
 
 @dataclass(frozen=True)
@@ -29,23 +28,38 @@ class CommandDef:
 
 
 def _definition(command: Command) -> CommandDef:
-    here = command.name in _NOT_IN_CHATS
+    here = not command.in_chats
     return CommandDef(command.name, command.help, aliases=command.aliases, args_hint=command.hint, cli_only=here)
 
 
-COMMAND_REGISTRY: list[CommandDef] = [_definition(command) for command in COMMANDS]
-GATEWAY_KNOWN_COMMANDS = frozenset(each.name for each in COMMAND_REGISTRY if not each.cli_only)
+def find_constant(name: str) -> Any:
+    """`COMMAND_REGISTRY` and `GATEWAY_KNOWN_COMMANDS`, with the commands of the features of the open app."""
+    match name:
+        case "COMMAND_REGISTRY":
+            return _registry()
+        case "GATEWAY_KNOWN_COMMANDS":
+            return frozenset(each.name for each in _registry() if not each.cli_only)
+    raise AttributeError(name)
+
+
+def _registry() -> list[CommandDef]:
+    try:
+        known: Iterable[Command] = bridge().contributions().builtin_commands().values()
+    except RuntimeError:  # no plugin is open
+        known = COMMANDS
+    return [_definition(command) for command in known]
 
 
 def resolve_command(name: str) -> CommandDef | None:
     name = (name or "").lower().lstrip("/")
-    return next((each for each in COMMAND_REGISTRY if name in (each.name, *each.aliases)), None)
+    return next((each for each in _registry() if name in (each.name, *each.aliases)), None)
 
 
 def is_gateway_known_command(name: str | None) -> bool:
     """True for our commands and those of plugins."""
     word = (name or "").lower().lstrip("/")
-    return word in GATEWAY_KNOWN_COMMANDS or any(each == word for each, _, _ in iter_plugin_command_entries())
+    known = find_constant("GATEWAY_KNOWN_COMMANDS")
+    return word in known or any(each == word for each, _, _ in iter_plugin_command_entries())
 
 
 def should_bypass_active_session(command_name: str | None) -> bool:
@@ -68,7 +82,7 @@ def is_gateway_available(cmd: CommandDef, config_overrides: Any = None) -> bool:
 
 
 def telegram_bot_commands() -> list[tuple[str, str]]:
-    known = [(each.name, each.description) for each in COMMAND_REGISTRY if not each.cli_only]
+    known = [(each.name, each.description) for each in _registry() if not each.cli_only]
     listed = known + [(name, text or name) for name, text, _ in iter_plugin_command_entries()]
     return [(name.replace("-", "_"), text[:256]) for name, text in listed]
 
@@ -93,7 +107,7 @@ def discord_skill_commands_by_category(*_given: Any, **_more: Any) -> tuple[dict
 
 
 def slack_native_slashes() -> list[tuple[str, str, str]]:
-    known = [(each.name, each.description, each.args_hint) for each in COMMAND_REGISTRY if not each.cli_only]
+    known = [(each.name, each.description, each.args_hint) for each in _registry() if not each.cli_only]
     return [*known, *iter_plugin_command_entries()]
 
 

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from alipes.compat.hermes.hook_arguments import hermes_platform
 from alipes.compat.hermes.modules.current_app import NotAvailable, bridge
 from alipes.compat.hermes.modules.tool_registry import resolve_toolset
+from alipes.config.time_zones import find_local_zone, find_zone
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.schedules.job import Job, JobRun, Schedule, zone_of
 from alipes.features.schedules.schedules import Schedules, describe_maker
-from alipes.features.schedules.settings import find_local_zone
 from alipes.features.schedules.store.jobs import peek_schedules
-from alipes.features.schedules.timetable import Timetable, find_zone, next_time, parse_timetable
+from alipes.features.schedules.timetable import Timetable, next_time, parse_timetable
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import SCHEDULED, Address
 
@@ -210,10 +211,10 @@ def _run(act: Callable[[Schedules], Coroutine[Any, Any, T]]) -> T:
     turn = current.host.current_turn()
     if turn is not None and turn.inbound.address.platform == SCHEDULED:
         raise RuntimeError("a job cannot change jobs")
-    if current.schedules is None:
+    if current.find_feature is None:
         raise NotAvailable("cron.jobs without a running alipes")
     try:
-        return current.wait(current.any_context(), act(current.schedules()))
+        return current.wait(current.any_context(), act(current.find_feature(SchedulesFeature).schedules))
     except ConfigError as error:
         raise ValueError(str(error)) from error
 

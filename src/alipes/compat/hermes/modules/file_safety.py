@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
-from alipes.store.sqlite.quick_reads import store_files
+from alipes.store.quick_reads import store_files
 
 _SECRET_FOLDERS = (".ssh", ".gnupg", ".aws", ".kube")
 

@@ -183,7 +183,7 @@ _CLI: dict[str, dict[str, Any]] = {
     "hermes_cli.colors": {"Colors": config.NoColors, "color": config.color, "should_use_color": lambda: False},
     "hermes_cli.commands": {
         **_public(commands),
-        **_pick(commands, "COMMAND_REGISTRY", "GATEWAY_KNOWN_COMMANDS"),
+        "__getattr__": commands.find_constant,
         "_is_gateway_available": commands.is_gateway_available,
         "_iter_plugin_command_entries": commands.iter_plugin_command_entries,
         "_resolve_config_gates": commands.resolve_config_gates,

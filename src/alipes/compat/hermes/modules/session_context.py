@@ -10,7 +10,7 @@ from alipes.compat.hermes.modules.current_app import NotAvailable, bridge, is_bo
 from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS, MessageEvent
 from alipes.compat.hermes.session_keys import build_session_key
 from alipes.kernel.turns import Turn
-from alipes.store.sqlite.quick_reads import peek_session, store_files
+from alipes.store.quick_reads import peek_session, store_files
 
 _PREFIX = "HERMES_SESSION_"
 

@@ -8,7 +8,7 @@ from typing import Any
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
 from alipes.compat.hermes.state import ToolEntry
 from alipes.compat.hermes.tools import is_read_only, register_tool, unregister_tool
-from alipes.features.browser import specs as browser_specs
+from alipes.features.browser.feature import BrowserFeature
 
 log = logging.getLogger(__name__)
 _OPTIONAL_FIELDS = ("check_fn", "is_async", "description", "emoji", "override")
@@ -97,13 +97,12 @@ _SINGLE_TOOL_SETS = {
 """Toolsets with a single tool, by their Hermes names."""
 _WEB_TOOLS = ("web_search", "web_extract")
 _SKILL_TOOLS = ("skills_list", "skill_view", "skill_manage")
-_BROWSER_TOOLS = tuple(spec.name for spec in browser_specs.ALL)
 CORE_TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
     *_SINGLE_TOOL_SETS.values(),
     *_WEB_TOOLS,
     *_SKILL_TOOLS,
-    *_BROWSER_TOOLS,
+    *BrowserFeature.tool_names,
 )
 """The built-in tools."""
 _HERMES_CORE_TOOLS = list(CORE_TOOLS)
@@ -146,7 +145,7 @@ def reset_toolsets() -> None:
     TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE_TOOLS[2:6])
     TOOLSETS["web"] = _toolset("searching the web and reading pages", _WEB_TOOLS)
     TOOLSETS["skills"] = _toolset("reading and changing skills", _SKILL_TOOLS)
-    TOOLSETS["browser"] = _toolset("using web pages", _BROWSER_TOOLS)
+    TOOLSETS["browser"] = _toolset("using web pages", BrowserFeature.tool_names)
     for name, tool in _SINGLE_TOOL_SETS.items():
         TOOLSETS[name] = _toolset(f"only {tool}", (tool,))
     TOOLSETS["hermes-cli"] = _toolset("everything, in the terminal", includes=["core"])

@@ -9,11 +9,15 @@ from pathlib import Path
 
 from alipes.app import open_for_checks
 from alipes.config.environment import process_environment
+from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import confirm
-from alipes.features.learning import commands as proposals
+from alipes.console.options import OptionParser
+from alipes.features.learning import proposals
+from alipes.features.learning.feature import LearningFeature
 from alipes.features.learning.learning import Learning, decode_skill
+from alipes.features.skills.cli.help import SKILLS
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.runtime.front_matter import split_front_matter
 from alipes.sessions.commands.context import CommandReply
@@ -23,15 +27,27 @@ USAGE = "`alipes skills pending accept ID` accepts one; also `show`, `edit` and 
 _EDITED = "`alipes skills pending accept {}` accepts it."
 
 
-def run_pending(settings: Settings, words: list[str], *, yes: bool) -> int:
+def run(argv: list[str]) -> int:
+    parser = OptionParser("alipes skills", SKILLS)
+    args, words = parser.parse_with_words(argv)
+    _check_words(parser, words)
+    return asyncio.run(_run(load_settings(), words, yes=args.yes))
+
+
+def _check_words(parser: OptionParser, words: list[str]) -> None:
     """`words`: nothing, an id, or an action and an id."""
-    return asyncio.run(_run(settings, words, yes=yes))
+    if len(words) == 2 and words[0] not in ACTIONS:
+        parser.error(f"unknown action: pending {words[0]} (use {', '.join(ACTIONS)})")
+    if len(words) == 1 and words[0] in ACTIONS:
+        parser.error(f"`pending {words[0]}` needs an ID; `alipes skills pending` lists them")
+    if len(words) > 2:
+        parser.error(f"`pending` got too many words: {' '.join(words)}")
 
 
 async def _run(settings: Settings, words: list[str], *, yes: bool) -> int:
     async with open_for_checks(settings) as app:
         try:
-            return await decide_proposals(app.learning, words, yes=yes)
+            return await decide_proposals(app.features.get(LearningFeature).learning, words, yes=yes)
         except ToolError as error:
             raise ConfigError(str(error)) from error
 

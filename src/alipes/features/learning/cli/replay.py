@@ -1,14 +1,22 @@
 """`alipes skills test`: replays the turns that a skill came from, with the skill, and shows what changed."""
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from alipes.agent.prompt import system_prompt
-from alipes.app import App, open_for_checks
+from alipes.app import open_for_checks
+from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.console import render
+from alipes.console.options import OptionParser
+from alipes.core.app import App
 from alipes.features.learning.replay import RecordedTurn, Replay, ReplayResult, history_before
+from alipes.features.skills.cli.help import SKILLS
+from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import Skill
+from alipes.features.skills.skills import Skills
+from alipes.features.skills.versions import SkillVersion
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.kernel.turns import Turn
@@ -16,15 +24,26 @@ from alipes.kernel.turns import Turn
 IN_USE = "# Skill in use\nFollow these instructions for the task.\n"
 
 
-async def test_skill(settings: Settings, name: str, model: str = "") -> int:
+def run(argv: list[str]) -> int:
+    parser = OptionParser("alipes skills", SKILLS)
+    args, words = parser.parse_with_words(argv)
+    if not words:
+        parser.error("`test` needs a NAME")
+    if len(words) > 1:
+        parser.error(f"`test` got too many words: {' '.join(words)}")
+    return asyncio.run(_test_skill(load_settings(), words[0], args.model))
+
+
+async def _test_skill(settings: Settings, name: str, model: str) -> int:
     """The status is 1 if no turn is known, or a replay did not end with an answer."""
     async with open_for_checks(settings) as app:
         return await replay_skill(app, name, model, show=lambda text: print(render.sanitize(text)))
 
 
 async def replay_skill(app: App, name: str, model: str, *, show: Callable[[str], object]) -> int:
-    skill = await _find_skill(app, name)
-    recorded = await _find_turns(app, name)
+    skills = app.features.get(SkillsFeature).skills
+    skill = await _find_skill(skills, name, app.settings.workdir or os.getcwd())
+    recorded = await _find_turns(app, skills.store.versions.history(name))
     if not recorded:
         show(f"No conversation is known that {name} came from.")
         return 1
@@ -32,8 +51,8 @@ async def replay_skill(app: App, name: str, model: str, *, show: Callable[[str],
     for each in recorded:
         replay = Replay(
             models=app.models,
-            model=model or each.turn.model or (await app.choice()).model,
-            system=f"{system_prompt(app.settings.home)(each.turn)}\n{IN_USE}{await app.skills.view(skill)}\n",
+            model=model or each.turn.model or (await app.models.default()).model,
+            system=f"{system_prompt(app.settings.home)(each.turn)}\n{IN_USE}{await skills.view(skill)}\n",
             specs={key: tool.spec for key, tool in app.contributions.tools().items()},
             spending=app.spending,
         )
@@ -43,17 +62,17 @@ async def replay_skill(app: App, name: str, model: str, *, show: Callable[[str],
     return int(bool(failed))
 
 
-async def _find_skill(app: App, name: str) -> Skill:
-    known = await app.skills.list(app.settings.workdir or os.getcwd())
+async def _find_skill(skills: Skills, name: str, workdir: str) -> Skill:
+    known = await skills.list(workdir)
     found = next((each for each in known if each.name == name and each.state == "on"), None)
     if found is None:
         raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in known])}")
     return found
 
 
-async def _find_turns(app: App, name: str) -> list[RecordedTurn]:
+async def _find_turns(app: App, versions: Sequence[SkillVersion]) -> list[RecordedTurn]:
     """The stored turns that versions of the skill came from, oldest first."""
-    changes = [version.change for version in app.skills.store.versions.history(name)]
+    changes = [version.change for version in versions]
     archive, found = app.store.archive, list[RecordedTurn]()
     for id in dict.fromkeys(change.turn for change in changes if change.turn):
         facts = await archive.turn(id)

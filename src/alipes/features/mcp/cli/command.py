@@ -16,10 +16,10 @@ from alipes.config.environment import REFERENCE, current_variables, process_envi
 from alipes.config.loader import load_settings
 from alipes.config.reader import KeyPath
 from alipes.config.settings import Settings
-from alipes.console import help_text
 from alipes.console.common import confirm, print_list
 from alipes.console.options import OptionParser, print_config_errors, whole_number
 from alipes.console.render import sanitize
+from alipes.features.mcp.cli.help import MCP
 from alipes.features.mcp.client.catalog import ToolCatalog
 from alipes.features.mcp.client.server_log import read_log
 from alipes.features.mcp.client.token_store import make_store
@@ -80,7 +80,7 @@ class ListedServer(Struct, frozen=True):
 def run(argv: list[str]) -> int:
     end = argv.index("--") if "--" in argv else len(argv)
     details = {"lines": {"type": whole_number(1, 100_000, "a number of lines"), "default": 50}}
-    parser = OptionParser("alipes mcp", help_text.MCP, details)
+    parser = OptionParser("alipes mcp", MCP, details)
     options, words = parser.parse_with_words(argv[:end])
     action, *rest = words or ["list"]
     act = ACTIONS.get(action)

@@ -20,6 +20,7 @@ from alipes.console.stdio import is_terminal
 from alipes.features.mcp.client.connection import open_connection
 from alipes.features.mcp.client.definitions import PromptInfo, ResourceInfo, ServerInfo, only_tools
 from alipes.features.mcp.client.token_store import TokenStore, make_store
+from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.files import add_project_servers, find_server
 from alipes.features.mcp.settings import McpServerConfig
 from alipes.kernel.conversations import ApprovalDecision
@@ -70,13 +71,14 @@ def run_test(settings: Settings, name: str, *, json: bool, trusted: bool) -> int
 async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport:
     async with open_for_checks(settings, _ask_person) as app:
         config = find_server(app.settings, name)
-        assert app.mcp is not None
+        servers = app.features.get(McpFeature).servers
+        assert servers is not None
         began = time.monotonic()
         turn = _make_turn(trusted=trusted)
-        async with open_connection(name, config, app.mcp.host, workdir=os.getcwd(), turn=turn) as connection:
+        async with open_connection(name, config, servers.host, workdir=os.getcwd(), turn=turn) as connection:
             seconds = round(time.monotonic() - began, 3)
             with suppress(OSError):  # conversations list the tools themselves then
-                app.mcp.catalog.record(name, config, only_tools(connection.offer, config.tools), connection.info)
+                servers.catalog.record(name, config, only_tools(connection.offer, config.tools), connection.info)
             offered = (each for each in connection.tools if not config.tools or each.name in config.tools)
             tools = (
                 ReportedTool(each.name, "read" if each.read_only else "write", each.description) for each in offered

@@ -9,17 +9,18 @@ from importlib.util import find_spec
 from os import devnull
 from typing import Any, TextIO
 
-from alipes.app import App, open_app
-from alipes.cli.commands.send import resolve_target
-from alipes.cli.serve.signals import LOCK_NAME
+from alipes.app import open_app
 from alipes.config.loader import build_settings, with_plugins
+from alipes.config.paths import LOCK_NAME
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.console import caller as process_caller
 from alipes.console.inbound import current_directory
 from alipes.console.line_input import JsonLines
 from alipes.console.stdio import divert_stdout, is_terminal
+from alipes.core.app import App
 from alipes.features.mcp.server.tools import ConversationTools
+from alipes.gateway.outbound.target import resolve_target
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.process_lock import find_holder

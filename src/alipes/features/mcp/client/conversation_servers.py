@@ -35,8 +35,9 @@ async def offer_only_in(
     for name, config in wanted.items():
         known = servers.servers.get(name)
         if known is None or known.config != config:
+            others = known.only_in or set() if known is not None else set()
             server = servers.servers[name] = servers.make_server(name, config)
-            server.only_in = {conversation} | (known.only_in or set() if known is not None else set())
+            server.limit_to({conversation} | others)
             if known is not None:  # its variables or headers are others now
                 await known.stop()
         elif known.only_in is not None:

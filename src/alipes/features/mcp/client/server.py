@@ -227,15 +227,22 @@ class McpServer:
     ) -> None:
         """`spawn` starts a task that ends with the app. `on_offer` is called with each new list of tools."""
         self.name, self.config, self.host, self.spawn = name, config, host, spawn
+        self.only_in: set[str] | None = None
+        """Keys of the conversations that have it; None: all."""
         self._on_offer, self.on_change = on_offer, on_change
         self.clock: Callable[[], float] = monotonic
         self.instances: dict[str, Instance] = {}
         self.was_started = False
-        self.only_in: set[str] | None = None
-        """Keys of the conversations that have it; None: all."""
 
     def on_offer(self, connection: "McpConnection") -> None:
         self._on_offer(self, connection)
+
+    def limit_to(self, conversations: set[str]) -> None:
+        """Only these conversations have it from now on."""
+        self.only_in = conversations
+
+    def mark_started(self) -> None:
+        self.was_started = True
 
     def serves(self, message: Inbound) -> bool:
         """True if the conversation of the message has this server; a subagent has those of the one it works for."""
@@ -252,7 +259,7 @@ class McpServer:
     async def connect(self, workdir: str = "", turn: Turn | None = None) -> Instance:
         """An instance that is connected. Raises `McpError`."""
         instance = self.instance(workdir)
-        self.was_started = True
+        self.mark_started()
         if instance.connection is None:
             await self._make_room(instance)
             await instance.connect(turn)

@@ -83,7 +83,7 @@ class McpServers:
         new = [server for server in ours if self.catalog.find(server.name, server.config) is None]
         first = [server for server in new if not server.was_started]
         for server in first:
-            server.was_started = True
+            server.mark_started()
         waiting = []
         for server in new:
             instance = server.instance(turn.inbound.workdir)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from alipes.core.app import App
 from alipes.kernel.approvals import describe_question
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
@@ -26,9 +27,9 @@ from alipes.kernel.turns import (
     ToolStarted,
     TurnStarted,
 )
-from alipes.store.ports.api import ApiSession, SessionQuery
+from alipes.store.sql.api_runs import ApiSession, SessionQuery
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
+from alipes.web.endpoint import Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns
 from alipes.web.runs.lookup import Name, Run, RunLookup, VisibleRun, find_session, visible_scope
 from alipes.web.templates import expand_input
@@ -134,7 +135,7 @@ class ConversationTools:
 
     def __init__(
         self,
-        app: ApiServices,
+        app: App,
         runs: LiveRuns,
         admission: TurnAdmission,
         *,
@@ -281,8 +282,7 @@ class ConversationTools:
             return
         log, sent, count = live.log, "", 0
         seen: Event | None = None
-        log.listeners += 1
-        try:
+        with log.listen():
             while True:
                 while log.latest is not seen:
                     seen = log.latest
@@ -293,8 +293,6 @@ class ConversationTools:
                 if log.closed or log.waits_for:
                     return
                 await log.wait_for_events()
-        finally:
-            log.listeners -= 1
 
     async def _describe(self, turn: str) -> ToolAnswer:
         """The state of a run: the answer, or the question that it waits for."""

@@ -1,4 +1,4 @@
-"""Scheduled jobs in SQLite: stored, changed, and fired when their time has come."""
+"""Scheduled jobs: stored, changed, and fired when their time has come."""
 
 import os
 import time
@@ -18,13 +18,12 @@ from alipes.features.schedules.store.rows import (
     schedule_from_row,
 )
 from alipes.store.ports.cluster import ScheduleChangeFeed
+from alipes.store.quick_reads import peek_rows, store_files
 from alipes.store.sql.connection import Connection, Database
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
-from alipes.store.sqlite.files import DATABASE_FILE
-from alipes.store.sqlite.quick_reads import peek_rows
 
 
-class SqlSchedules(SqlRows):
+class ScheduleStore(SqlRows):
     """The jobs of a home."""
 
     def __init__(
@@ -33,8 +32,9 @@ class SqlSchedules(SqlRows):
         super().__init__(database, clock=clock)
         self.changes = changes
 
-    def with_clock(self, clock: Callable[[], float]) -> "SqlSchedules":
-        return SqlSchedules(self._database, self.changes, clock=clock)
+    def with_clock(self, clock: Callable[[], float]) -> "ScheduleStore":
+        """The same jobs; what is written from now on has the time of `clock`."""
+        return ScheduleStore(self._database, self.changes, clock=clock)
 
     async def add(self, job: Job, due: float | None, *, state: ScheduleState = "on", id: str = "") -> Schedule | None:
         """None if the name is already in use."""
@@ -67,6 +67,10 @@ class SqlSchedules(SqlRows):
         sql = f"""SELECT {SCHEDULE_COLUMNS} FROM schedules
             WHERE event_kind = ?1 AND ?2 IN ('', event_name) AND state = 'on' ORDER BY name"""
         return tuple(map(schedule_from_row, await self._database.fetch_all(sql, kind, clean_text(name))))
+
+    async def list_webhooks(self) -> tuple[str, ...]:
+        """The names of the webhooks, which jobs may wait for."""
+        return tuple(row[0] for row in await self._database.fetch_all("SELECT name FROM webhooks ORDER BY name"))
 
     async def update(self, id: str, job: Job, due: float | None, state: ScheduleState) -> bool:
         """False if it was removed meanwhile, or if its new name is in use."""
@@ -152,7 +156,7 @@ class SqlSchedules(SqlRows):
 
 def peek_schedules(home: Path) -> list[tuple[Schedule, JobRun | None]]:
     """The jobs, each with its latest run. Blocks the calling thread. Raises `StoreError`."""
-    database = home / DATABASE_FILE
+    database = store_files(home)[0]
     newest = "SELECT max(number) FROM schedule_runs GROUP BY schedule_id"
     runs = peek_rows(database, f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE number IN ({newest})")
     last = {run.schedule: run for run in map(run_from_row, runs)}

@@ -1,4 +1,4 @@
-"""The runs of scheduled jobs in SQLite. A run starts, and its turn is admitted, in one transaction."""
+"""The runs of scheduled jobs. A run starts, and its turn is admitted, in one transaction."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _COST = """SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM 
         (SELECT turn_id FROM schedule_runs WHERE turn_id <> '' AND (:id = '' OR schedule_id = :id))"""
 
 
-class SqlScheduleRuns(SqlRows):
+class ScheduleRunStore(SqlRows):
     """The runs of all jobs."""
 
     def __init__(
@@ -40,8 +40,9 @@ class SqlScheduleRuns(SqlRows):
         super().__init__(database, clock=clock)
         self.changes = changes
 
-    def with_clock(self, clock: Callable[[], float]) -> "SqlScheduleRuns":
-        return SqlScheduleRuns(self._database, self.changes, clock=clock)
+    def with_clock(self, clock: Callable[[], float]) -> "ScheduleRunStore":
+        """The same runs; what is written from now on has the time of `clock`."""
+        return ScheduleRunStore(self._database, self.changes, clock=clock)
 
     async def add(self, run: NewRun) -> int:
         """Start a job now or later, whatever its time; returns the number of the run, or 0 if there is such a run."""
@@ -65,7 +66,8 @@ class SqlScheduleRuns(SqlRows):
         self, now: float, limit: int, prepare: PrepareRun, budgets: RunBudgets, *, only: int = 0
     ) -> tuple[str, ...]:
         """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. A run for which
-        `prepare` raises `ConfigError` has failed. `only`: the number of a run."""
+        `prepare` raises `ConfigError` has failed; one of which a budget is used up is left out. `only`: the number of
+        a run."""
 
         def work(db: Connection) -> list[str]:
             (running,) = db.execute("SELECT count(*) FROM schedule_runs WHERE state = 'running'").fetchone()

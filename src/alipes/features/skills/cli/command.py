@@ -8,33 +8,34 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.cli.plugins.standalone import open_standalone
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
-from alipes.console import help_text, render
+from alipes.console import render
 from alipes.console.common import print_list, run_in_archive
 from alipes.console.options import OptionParser
-from alipes.core.resources import make_skill_catalog
-from alipes.features.learning.cli import proposals, replay
-from alipes.features.skills.catalog import PluginSkill
+from alipes.core.standalone import open_standalone
+from alipes.features.all import FEATURES
+from alipes.features.skills.catalog import PluginSkill, list_plugin_skills, make_skill_catalog
 from alipes.features.skills.cli import describe, install
+from alipes.features.skills.cli.help import SKILLS
 from alipes.features.skills.commands import describe_change
 from alipes.features.skills.scan import SkillFinding, scan_skill
 from alipes.features.skills.skill import Skill
+from alipes.features.skills.store import SkillUsage, SkillUseStore
 from alipes.features.skills.versions import SkillStore, read_folder
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.plugins.discovery import has_plugins
-from alipes.plugins.registry import SkillContribution
-from alipes.store.ports.usage import SkillUsage
-from alipes.store.sqlite.quick_reads import store_exists
+from alipes.store.quick_reads import store_exists
 from alipes.tools.common import make_places
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
 ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")
-_NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback", "test")
-_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2, "pending": 2}
+_OF_OTHERS = ("pending", "test")
+"""Commands of two words that another feature adds; they do not come here."""
+_NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback")
+_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2}
 """How many words an action takes; others take one."""
 
 
@@ -59,7 +60,7 @@ class ListedSkill(Struct, frozen=True):
 
 
 def run(argv: list[str]) -> int:
-    parser = OptionParser("alipes skills", help_text.SKILLS)
+    parser = OptionParser("alipes skills", SKILLS)
     args, named = parser.parse_with_words(argv)
     action, *words = named or ["list"]
     _check_words(parser, action, words)
@@ -76,10 +77,6 @@ def run(argv: list[str]) -> int:
         case "install":
             names = ["*"] if args.all else words[1:]
             return install.install(settings, name, names, yes=args.yes, ref=args.ref, folder=args.folder)
-        case "test":
-            return asyncio.run(replay.test_skill(settings, name, args.model))
-        case "pending":
-            return proposals.run_pending(settings, words, yes=args.yes)
         case "rollback":
             return install.roll_back(settings, name, _number(parser, words[1:]), yes=args.yes)
     return _change(settings, action, name, yes=args.yes)
@@ -90,10 +87,8 @@ def _check_words(parser: OptionParser, action: str, words: list[str]) -> None:
         parser.error(f"unknown action: {action} (use {', '.join(ACTIONS)}).{did_you_mean(action, ACTIONS)}")
     if action in _NEEDS_NAME and not words:
         parser.error(f"`{action}` needs a {'SOURCE' if action == 'install' else 'NAME'}")
-    if action == "pending" and len(words) == 2 and words[0] not in proposals.ACTIONS:
-        parser.error(f"unknown action: {action} {words[0]} (use {', '.join(proposals.ACTIONS)})")
-    if action == "pending" and len(words) == 1 and words[0] in proposals.ACTIONS:
-        parser.error(f"`pending {words[0]}` needs an ID; `alipes skills pending` lists them")
+    if action in _OF_OTHERS:
+        parser.error(f"`{action}` is not available here")
     if len(words) > _MOST_WORDS.get(action, 1):
         parser.error(f"`{action}` got too many words: {' '.join(words)}")
 
@@ -120,21 +115,20 @@ def _number(parser: OptionParser, words: list[str]) -> int:
 def load_skills(settings: Settings) -> tuple[Skill, ...]:
     """All skills of the home, the project and the enabled plugins."""
     plugins = asyncio.run(_read_plugin_skills(settings)) if has_plugins(settings) else ()
-    catalog = make_skill_catalog(settings, SkillStore(settings.paths.skills))
+    catalog = make_skill_catalog(settings)
     catalog.add_source(lambda: plugins)
     return catalog.load(settings.workdir or os.getcwd())
 
 
 async def _read_plugin_skills(settings: Settings) -> tuple[PluginSkill, ...]:
-    async with open_standalone(settings) as opened:
+    async with open_standalone(settings, FEATURES) as opened:
         opened.report_failures()
-        offers = opened.contributions.all(SkillContribution)
-        return tuple(PluginSkill(each.owner.name, each.name, each.path, each.description) for each in offers)
+        return list_plugin_skills(opened.contributions)
 
 
 def _usage(settings: Settings) -> dict[str, SkillUsage]:
     exists = settings.store or store_exists(settings.home)
-    return run_in_archive(settings, lambda archive: archive.skill_usage()) if exists else {}
+    return run_in_archive(settings, lambda archive: archive.tables(SkillUseStore).totals()) if exists else {}
 
 
 def _list(settings: Settings, *, json: bool) -> int:

@@ -3,16 +3,14 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from alipes.cli.plugins.describe import DescriptionRow, print_rows
 from alipes.config.settings import Settings
-from alipes.console import render
-from alipes.console.common import print_lines
+from alipes.console.common import DescriptionRow, print_lines, print_rows
 from alipes.features.skills.scan import SkillFinding, scan_skill
 from alipes.features.skills.skill import SKILL_FILE, Skill, parse_skill
 from alipes.features.skills.versions import SkillFiles
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import format_count
+from alipes.kernel.formatting import format_count, format_size
 from alipes.plugins.install.scan import POWER_LABELS, scan_code
 from alipes.tools.common import make_places
 
@@ -41,7 +39,7 @@ def _rows(settings: Settings, skill: Skill, files: SkillFiles, source: str, fold
     yield "", skill.description
     yield "", ""
     yield "from", source
-    yield "files", f"{_join(sorted(files), MAX_FILES_SHOWN)} ({render.format_size(size)})"
+    yield "files", f"{_join(sorted(files), MAX_FILES_SHOWN)} ({format_size(size)})"
     scripts = [path for path, file in sorted(files.items()) if file.executable or file.data.startswith(b"#!")]
     if scripts:
         yield "scripts", _join(scripts, MAX_FILES_SHOWN)

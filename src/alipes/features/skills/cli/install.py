@@ -61,7 +61,7 @@ def install(settings: Settings, given: str, names: list[str], *, yes: bool, ref:
     source, store = parse_source(given, ref=ref, folder=folder), SkillStore(settings.paths.skills)
     if source.kind == "package":
         raise ConfigError(f"{given} is not a folder, a Git URL or an archive.")
-    with _fetched(source) as (root, exact):
+    with _fetched(source, settings) as (root, exact):
         chosen = _choose(find_skills(root, source), names, source)
         done = [_install_one(settings, store, each, source, exact, yes=yes) for each in chosen]
     return 0 if any(done) else 1
@@ -101,7 +101,7 @@ def update(settings: Settings, name: str, *, yes: bool) -> int:
 
 def _update_one(settings: Settings, store: SkillStore, name: str, *, yes: bool) -> int:
     source, within = _unpack(store.versions.source(name))
-    with _fetched(source) as (root, exact):
+    with _fetched(source, settings) as (root, exact):
         folder = root / within
         files = read_folder(folder) if (folder / SKILL_FILE).is_file() else {}
         if not files:
@@ -238,11 +238,11 @@ def _choose(found: list[FoundSkill], names: list[str], source: Source) -> list[F
 
 
 @contextmanager
-def _fetched(source: Source) -> Iterator[tuple[Path, str]]:
+def _fetched(source: Source, settings: Settings) -> Iterator[tuple[Path, str]]:
     if source.kind != "folder":
         _note(f"fetching {source}")
     with tempfile.TemporaryDirectory(prefix="alipes-skill-") as stage:
-        yield asyncio.run(fetch_tree(source, Path(stage)))
+        yield asyncio.run(fetch_tree(source, Path(stage), settings))
 
 
 def _pack(source: Source, within: str, exact: str) -> dict[str, str]:

@@ -1,13 +1,13 @@
 // Where a message is written: grows with its text, keeps drafts, takes pictures and files, completes commands.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
-import { get } from "../api.js";
 import { randomId } from "../storage.js";
 import { Button, Icon, toast } from "../ui.js";
 import { Lazy } from "./lazy.js";
+import { findCommand, listCommands } from "./conversation.js";
 import { NEW, findDraft, keepDraft } from "./drafts.js";
 import { outbox } from "./outbox.js";
 
-/** @typedef {{name: string, args?: string, help?: string}} Command */
+/** @typedef {import("./conversation.js").Command} Command */
 /**
  * @typedef {object} Attachment
  * @property {string} id @property {string} name @property {number} size @property {string} [preview] @property {string} [image] A data URL.
@@ -23,22 +23,6 @@ const BUSY_HELP = {
 };
 /** Text to put into the composer, by another part of the page. */
 export const insertion = signal("");
-
-/** @type {Map<string, Promise<Command[]>>} */
-const commandLists = new Map();
-
-/** @param {string} session @returns {Promise<Command[]>} */
-function listCommands(session) {
-  let found = commandLists.get(session);
-  if (!found) {
-    found = get("commands", { session }).then((body) => body.commands).catch(() => {
-      commandLists.delete(session);
-      return [];
-    });
-    commandLists.set(session, found);
-  }
-  return found;
-}
 
 /**
  * @param {{conversation: import("./conversation.js").Conversation | null, options: any, onCommand: (text: string) => Promise<unknown>,
@@ -81,7 +65,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     if (message.startsWith("/") && conversation) {
       if (checking.current) return;
       checking.current = true;
-      const known = await isCommand(id, message);
+      const known = await findCommand(id, message);
       checking.current = false;
       if (known) {
         change("");
@@ -157,12 +141,6 @@ function grow(area) {
   if (!area || CSS.supports("field-sizing", "content")) return;
   area.style.height = "auto";
   area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
-}
-
-/** @param {string} session @param {string} text */
-async function isCommand(session, text) {
-  const name = text.slice(1).split(/\s/)[0];
-  return (await listCommands(session)).some((each) => each.name === name);
 }
 
 /** @param {string} session @param {string} text @param {boolean} enabled */

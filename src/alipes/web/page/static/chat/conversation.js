@@ -25,6 +25,29 @@ import { Transcript } from "./transcript.js";
  * @property {Question[]} [questions]
  */
 
+/** @typedef {{name: string, args?: string, help?: string, changes_transcript?: boolean}} Command */
+/** @type {Map<string, Promise<Command[]>>} */
+const commandLists = new Map();
+
+/** The commands that can be given in a conversation. @param {string} session @returns {Promise<Command[]>} */
+export function listCommands(session) {
+  let found = commandLists.get(session);
+  if (!found) {
+    found = get("commands", { session }).then((body) => body.commands).catch(() => {
+      commandLists.delete(session);
+      return [];
+    });
+    commandLists.set(session, found);
+  }
+  return found;
+}
+
+/** The command that a text is. @param {string} session @param {string} text */
+export async function findCommand(session, text) {
+  const name = text.slice(1).split(/\s/)[0];
+  return (await listCommands(session)).find((each) => each.name === name);
+}
+
 export class Conversation {
   /** @param {string} id */
   constructor(id) {
@@ -212,7 +235,8 @@ export class Conversation {
   /** Run a command such as /undo 2. @param {string} text */
   async runCommand(text) {
     const done = await post(`sessions/${this.id}/commands`, { text });
-    if (/^\/(undo|retry|new|rollback|branch|compress)\b/.test(text)) await this.reload();
+    const command = await findCommand(this.id, text);
+    if (!command || command.changes_transcript) await this.reload();
     else await this.update();
     return done;
   }
