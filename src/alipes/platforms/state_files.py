@@ -33,12 +33,11 @@ def read_state(path: Path, kind: type[T]) -> T:
         return kind()
 
 
-def write_atomic(path: Path, data: bytes, beside: str = "") -> None:
-    """Write a private file atomically. `beside`: suffix of the temporary file, for a writer that may
-    overlap another. Raises OSError."""
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a private file atomically; writers may overlap. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # tools treat the temporary file of a key as a key because of this name, and backups leave it out
-    fresh = path.with_name(f".{path.name}{beside}.part")
+    fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
     with open(fresh, "wb", opener=_private) as file:
         file.write(data)
     os.replace(fresh, path)
@@ -149,8 +148,7 @@ class ReadPosition(Generic[S]):
             await asyncio.to_thread(write_atomic, self._path, self._encoded())
 
     def flush(self) -> None:
-        # a suffix of its own: the thread of `save_periodically` may still be writing
-        write_atomic(self._path, self._encoded(), ".last")
+        write_atomic(self._path, self._encoded())
 
     def _encoded(self) -> bytes:
         return msgspec.json.encode(replace(self._state, mark=self.position))
