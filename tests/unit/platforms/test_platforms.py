@@ -68,7 +68,7 @@ def test_state_files_are_atomic_and_private_and_damaged_ones_are_empty(tmp_path)
     path = tmp_path / "folder" / "mark.json"
     assert state_files.read_state(path, Mark).at == 0
     state_files.write_atomic(path, b'{"at":7}')
-    state_files.write_atomic(path, b'{"at":8}', ".last")
+    state_files.write_atomic(path, b'{"at":8}')
     assert state_files.read_state(path, Mark).at == 8 and list(path.parent.iterdir()) == [path]
     if sys.platform != "win32":
         assert path.stat().st_mode & 0o077 == 0 == path.parent.stat().st_mode & 0o077
