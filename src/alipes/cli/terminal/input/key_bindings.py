@@ -1,6 +1,7 @@
 """Key bindings of the prompt and their actions."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -268,6 +269,7 @@ class InputActions:
 
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
+        self._editor_closed_at = math.inf
         self._buffer.open_in_editor().add_done_callback(lambda _: self._note_editor_closed())
 
     def _note_editor_closed(self) -> None:
@@ -276,8 +278,8 @@ class InputActions:
     @property
     def ignores_signals(self) -> bool:
         """True while another program has the terminal, and a moment longer: its Ctrl-C may reach us after its end."""
-        just_closed = time.monotonic() < self._editor_closed_at + SIGNAL_DELAY_S
-        return get_app()._running_in_terminal or just_closed
+        is_editing = time.monotonic() < self._editor_closed_at + SIGNAL_DELAY_S
+        return get_app()._running_in_terminal or is_editing
 
     def paste(self, data: str) -> None:
         """Insert pasted text. Dropped pictures and files become `@` mentions."""
