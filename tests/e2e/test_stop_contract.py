@@ -264,3 +264,44 @@ async def test_ask_leaves_only_after_plugins_and_file_hooks_know_of_the_end(home
     reason = {"SIGINT": "user_stop", "SIGTERM": "shutdown", "answer": "answered"}[ended_by]
     assert seen(home, "slow") == [["on_session_end", reason], ["on_session_finalize", "shutdown"]]
     assert (folder / "seen.txt").read_text() == f"agent:end {'answered' if ended_by == 'answer' else 'stopped'}"
+
+
+BLOCKER = """
+import time
+
+def register(ctx):
+    ctx.register_hook("agent_loop_stopped", lambda **kwargs: time.sleep(600))
+"""
+WARNS = """
+import asyncio, json
+from pathlib import Path
+
+def record(*words):
+    with open(Path(__file__).parent / "seen.jsonl", "a") as file:
+        file.write(json.dumps([0, *words]) + "\\n")
+
+async def disconnect(reason, **kwargs):
+    await asyncio.sleep(0.5)
+    record("rest", reason)
+
+def register(ctx):
+    ctx.register_hook("agent_loop_stopped", lambda reason, **kwargs: record("called", reason))
+    ctx.register_hook("agent_loop_stopped", disconnect)
+"""
+
+
+@pytest.mark.parametrize("way", ["once", "twice"])
+async def test_a_stop_hook_behind_one_that_blocks_is_called_and_ends_before_ask_is_left(home, way):
+    async with ModelServer([Stall("Once upon")]) as model:
+        write_settings(home, model)
+        plant(home, "a_blocker", BLOCKER, manifest="name: a_blocker\nversion: 1.0.0\n")
+        plant(home, "warns", WARNS, manifest="name: warns\nversion: 1.0.0\n")
+        add(home, "[plugins]", 'enabled = ["a_blocker", "warns"]')
+        async with home.started("ask", "hello") as asking:
+            assert await asking.stdout.read(4) == b"Once"
+            asking.send_signal(signal.SIGINT)
+            if way == "twice":
+                await until(home, "warns", "called", "user_stop")
+                asking.send_signal(signal.SIGINT)
+            await asking.wait()
+    assert seen(home, "warns") == [["called", "user_stop"], ["rest", "user_stop"]]

@@ -36,6 +36,9 @@ Kind: TypeAlias = type | tuple[type, ...]
 DEADLINE = 5.0
 BLOCK_PAUSE = 0.05
 """Pause in seconds after a hook blocked the event loop, before the next one is called."""
+FIRST_STEPS = 0.02
+"""Seconds for the first steps of all hooks that follow one that blocked, in parallel; each may use half of the rest."""
+MIN_FIRST_STEP = 0.001
 _ANSWER_TYPES: Mapping[str, Kind] = {
     "before_message": Admission,
     "before_tool": Verdict,
@@ -155,7 +158,9 @@ class HookDispatcher:
     async def notify(self, spec: Callable[..., Awaitable[None]], **offered: object) -> None:
         """Observe: call all of them.
 
-        They start at once and in order. At the end of a turn or conversation they run in parallel.
+        They start at once and in order. At the end of a turn or conversation they run in parallel: each has made
+        its first step before the loop yields. One that blocks the loop is interrupted; those after it then share
+        `FIRST_STEPS`, so that many which block take hardly longer than one.
         """
         entries = self._entries.get(spec.__name__)
         if entries is None:
@@ -168,11 +173,16 @@ class HookDispatcher:
                     continue
             return
         async with asyncio.TaskGroup() as group:
+            left: float | None = None
             for entry in entries:
-                hits = entry.interruptions
+                before = entry.interruptions, entry.watch.clock()
+                entry.first_step = None if left is None else max(left / 2, MIN_FIRST_STEP)
                 start_task(group, self._observe(entry, offered), name=str(entry))
-                if entry.interruptions != hits:
-                    await asyncio.sleep(BLOCK_PAUSE)
+                entry.first_step = None
+                if left is not None:
+                    left -= entry.watch.clock() - before[1]
+                elif entry.interruptions != before[0]:
+                    left = FIRST_STEPS
 
     async def _observe(self, entry: HookEntry, offered: Mapping[str, object]) -> None:
         try:

@@ -44,6 +44,7 @@ class HookEntry:
         "blocked_seconds",
         "deadline",
         "first",
+        "first_step",
         "hook",
         "interruptions",
         "label",
@@ -75,6 +76,8 @@ class HookEntry:
         """Seconds for which it blocked the event loop, until the dispatcher has handled it."""
         self.interruptions = 0
         """How often it was interrupted."""
+        self.first_step: float | None = None
+        """Seconds that its next step may block the loop, if another hook has just blocked it."""
 
     def __str__(self) -> str:
         return f"plugin {self.owner.name} in {self.title}"
@@ -85,7 +88,9 @@ class HookEntry:
 
     @property
     def patience(self) -> float:
-        return math.inf if self.owner is CORE else self.watch.patience
+        if self.owner is CORE:
+            return math.inf
+        return self.watch.patience if self.first_step is None else self.first_step
 
     def blocked(self, seconds: float) -> None:
         self.blocked_seconds = seconds
@@ -98,6 +103,8 @@ class HookEntry:
     def begin(self, given: Mapping[str, object]) -> Any:
         """Call it on the loop's thread until it ends or waits: its answer, or a `SteppedCoroutine`."""
         watch, before = self.watch, self.watch.begin(None if self.off_loop else self)
+        if self.first_step is not None:
+            watch.wake()
         if self.sync:
             if self.off_loop:
                 work = _run_in_thread(partial(self.hook, **given))
@@ -106,7 +113,7 @@ class HookEntry:
                     answer = self.hook(**given)
                 finally:
                     watch.end(before)
-                    self.off_loop = bool(self.blocked_seconds)
+                    self.off_loop = bool(self.blocked_seconds) and self.first_step is None
                 if answer is None or not inspect.isawaitable(answer):
                     return answer
                 work = as_coroutine(answer)

@@ -161,6 +161,12 @@ def explain_connection(said: str) -> str:
     return re.sub(r"\[Errno -?\d+\] ", "", said)
 
 
+def explain_proxy(said: str) -> str:
+    """What the proxy, whose name is in front, did or did not do."""
+    proxy, _, reason = said.partition(": ")
+    return f"{proxy}: {explain_connection(reason)}. Check HTTPS_PROXY"
+
+
 def translate_network_error(place: ModelTarget, error: Exception) -> ProviderError:
     endpoint, where = place.endpoint, place.where
     said = mask_secrets(place, str(error)) or type(error).__name__
@@ -174,7 +180,7 @@ def translate_network_error(place: ModelTarget, error: Exception) -> ProviderErr
         case httpx2.ConnectError():
             return Transient(f"{place.who}: no connection to {where}: {explain_connection(said)}")
         case httpx2.ProxyError():
-            return Transient(f"{place.who}: the proxy refused the connection to {where}: {said}")
+            return Transient(f"{place.who}: no connection to {where}: {explain_proxy(said)}")
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL() | httpx2.LocalProtocolError():
             return ProviderError(f"{place.who}: the request to {where} cannot be sent: {said}")
         case _:

@@ -155,16 +155,29 @@ CLIENT_LIBRARIES = ("httpx", "httpx2")
 """Their `AsyncClient` has no finaliser, so an unclosed one would be collected silently."""
 
 
-def leaked_client_of_task(context: Mapping[str, Any]) -> str:
-    """The client type, if the context only reports that closing a leaked client failed; else empty."""
+_AIOHTTP_REPORTS = ("client_session", "client_response", "client_connection", "connector")
+_NEVER_RAN = "Task was destroyed but it is pending!"
+
+
+def leaked_client(context: Mapping[str, Any]) -> str:
+    """The client type, if a loop only reports a leaked client, or that closing it failed; else empty."""
+    for key in _AIOHTTP_REPORTS:
+        if type(context.get(key)).__module__.startswith("aiohttp."):
+            return _name(type(context[key]))
     task = context.get("task") or context.get("future")
-    error = context.get("exception")
-    if not isinstance(task, asyncio.Task) or not _loop_is_closed(error):
+    if not isinstance(task, asyncio.Task):
         return ""
-    code = getattr(task.get_coro(), "cr_code", None)
+    work, error = task.get_coro(), context.get("exception")
+    code = getattr(work, "cr_code", None)
     if getattr(code, "co_name", "") not in ("aclose", "close"):
         return ""
-    client = _owner(error.__traceback__, code)
+    if _loop_is_closed(error):
+        client = _owner(error.__traceback__, code)
+    elif error is None and context.get("message") == _NEVER_RAN:
+        frame = getattr(work, "cr_frame", None)
+        client = None if frame is None else frame.f_locals.get("self")
+    else:
+        return ""
     roots = {cls.__module__.partition(".")[0] for cls in type(client).__mro__}
     return _name(type(client)) if roots & LIBRARIES else ""
 
@@ -232,6 +245,9 @@ def _name(thing: type | FunctionType) -> str:
 MAX_LINE_CHARS = 300
 
 
+_DEFAULT_HANDLER = asyncio.BaseEventLoop.default_exception_handler
+
+
 class _UncaughtErrors:
     """Queues what the hooks report and logs it from the loop.
 
@@ -246,12 +262,19 @@ class _UncaughtErrors:
         self._waiting: deque[tuple[int, str, BaseException | None]] = deque()
 
     def on_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if name := leaked_client_of_task(context):
+        if name := leaked_client(context):
             self.on_leftover(name)
             return
         subject = context.get("task") or context.get("future") or context.get("handle") or ""
         said = f"{context.get('message') or 'Unhandled exception in the event loop'}: {subject!r}"
         self._put(logging.ERROR, said if subject else said.partition(":")[0], context.get("exception"))
+
+    def on_other_loop(self, loop: asyncio.BaseEventLoop, context: dict[str, Any]) -> None:
+        """A loop of a plugin without a handler of its own: its reports are logged as before, but for leaked clients."""
+        if name := leaked_client(context):
+            self.on_leftover(name)
+        else:
+            _DEFAULT_HANDLER(loop, context)
 
     def on_unraisable(self, args: "sys.UnraisableHookArgs") -> None:
         if name := leaked_client_of_finaliser(args.exc_value, args.object):
@@ -309,6 +332,8 @@ def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
     guard = _UncaughtErrors(loop, show)
     before = loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
     loop.set_exception_handler(guard.on_loop)
+    theirs = asyncio.BaseEventLoop.default_exception_handler
+    asyncio.BaseEventLoop.default_exception_handler = lambda *given: guard.on_other_loop(*given)  # type: ignore[method-assign]
     sys.unraisablehook = guard.on_unraisable
     threading.excepthook = guard.on_thread
     warnings.showwarning = guard.on_warning
@@ -317,6 +342,7 @@ def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
             yield
     finally:
         loop.set_exception_handler(before[0])
+        asyncio.BaseEventLoop.default_exception_handler = theirs  # type: ignore[method-assign]
         _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
         guard.flush()
 

@@ -47,6 +47,8 @@ MAX_ATTEMPTS = 3
 SUPERSEDED = "superseded"
 GRACE = 1.5
 """Seconds a cancelled turn has to end; then its session continues without it."""
+LEAVE_SECONDS = 30.0
+"""Seconds that plugins have to handle stops when the process exits, whatever their deadlines allow."""
 MailboxItem: TypeAlias = Op | TurnOutcome | StepBoundary
 
 
@@ -120,6 +122,8 @@ class Session:
         """The session was not released after its last turn."""
         self._last_epoch = 0
         """Of the last turn that ran here: each claim, here or elsewhere, raises it."""
+        self._observers: set[asyncio.Task[None]] = set()
+        """Plugins that still handle the stop of a turn."""
         self._used_sessions: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
@@ -261,14 +265,15 @@ class Session:
         await self._cancel_turn(running, stop, group)
         group.create_task(self._abandon_if_stuck(running, task), name=f"end of turn {running.turn.id}")
 
-    async def _cancel_turn(self, running: RunningTurn, stop: Stop, group: asyncio.TaskGroup) -> asyncio.Task[None]:
-        """Never waits for a plugin: every observer makes its first step, the rest runs beside, in the returned task."""
+    async def _cancel_turn(self, running: RunningTurn, stop: Stop, group: asyncio.TaskGroup) -> None:
+        """Never waits for a plugin: every observer makes its first step, the rest runs beside, in `_observers`."""
         assert running.task is not None
         running.mark_stopped(stop)
         observers = start_task(group, notify_stop(running, stop), name=f"stop of turn {running.turn.id}")
+        self._observers.add(observers)
+        observers.add_done_callback(self._observers.discard)
         await asyncio.sleep(0)
         running.task.cancel()
-        return observers
 
     async def _abandon_if_stuck(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
         """Continue without a turn that does not end when it is cancelled: it can emit nothing."""
@@ -284,13 +289,19 @@ class Session:
         """The process exits: notify plugins. Nothing is written, so the turn resumes at the next start."""
         running = self._running
         if running is not None and running.task is not None and running.stop is None and not running.task.done():
-            observers = await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id), group)
+            await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id), group)
             await asyncio.wait({running.task}, timeout=GRACE)
-            await asyncio.wait({observers})
+            await self._wait_for_observers()
             closing = close_transcript(running.said, running.tool_results)
             await notify_end(running, self._services, "suspended", "shutdown", closing=closing)
+        await self._wait_for_observers()
         for session in self._used_sessions:
             await notify_left(self.key, self._services, Reset("shutdown", "shutdown", session))
+
+    async def _wait_for_observers(self) -> None:
+        """The rest of what plugins do about a stop, also of one before the process began to exit."""
+        if self._observers:
+            await asyncio.wait(self._observers, timeout=LEAVE_SECONDS)
 
     def _notify_left(self, group: asyncio.TaskGroup) -> None:
         """Notify plugins of conversations that were left, without waiting for them."""

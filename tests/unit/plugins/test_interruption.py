@@ -26,6 +26,17 @@ from alipes.runtime.watchdog import INTERRUPT_SIGNAL, LOOP_ACTIVITY, LoopActivit
 TURN = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hi"))
 CALL = ToolCall("c", "terminal", {})
 END = {"turn": TURN, "ending": "answered", "detail": "", "said": (), "usage": None}
+STOP = {
+    "turn": TURN,
+    "session_key": TURN.key,
+    "session_id": "s",
+    "turn_id": "t",
+    "platform": "test",
+    "reason": "user_stop",
+    "invalidation_reason": "stop_command",
+    "tool_call_ids": (),
+    "partial_text": "",
+}
 LIMIT = 0.1
 FOREVER = 60
 
@@ -194,13 +205,11 @@ async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_t
     assert "is off after 3 failures" in house.words[-1]
 
 
-@pytest.mark.parametrize("spec", [specs.on_event, specs.turn_ended])
-async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
+async def test_others_have_their_turn_between_two_that_hold_the_loop():
     def hang():
         time.sleep(FOREVER)
 
-    house = House(hang, hang, hang, name=spec.__name__)
-    given = {"event": Notice("x"), "turn": TURN} if spec is specs.on_event else END
+    house = House(hang, hang, hang)
     beats = []
 
     async def beat() -> None:
@@ -210,9 +219,50 @@ async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
 
     async with Watchdog(house.watch), asyncio.TaskGroup() as group:
         beating = group.create_task(beat())
-        await house.hooks.dispatcher.notify(spec, **given)
+        await house.tell()
         beating.cancel()
     assert {1, 2} <= set(beats)
+
+
+@pytest.mark.parametrize("spec", [specs.agent_loop_stopped, specs.turn_ended])
+async def test_those_behind_one_that_holds_the_loop_begin_before_the_loop_goes_on(spec):
+    order = []
+
+    def hang():
+        order.append("blocked")
+        time.sleep(FOREVER)
+
+    async def good():
+        order.append("good")
+
+    house = House(hang, good, name=spec.__name__)
+    async with Watchdog(house.watch):
+        asyncio.get_running_loop().call_soon(order.append, "loop")
+        await house.hooks.dispatcher.notify(spec, **(END if spec is specs.turn_ended else STOP))
+    assert order == ["blocked", "good", "loop"]
+    assert [owner.strikes for owner in house.owners] == [1, 0]
+
+
+async def test_ten_that_hold_the_loop_at_a_stop_share_the_time_of_one():
+    limits = []
+
+    def hang():
+        began = house.watch.clock()
+        try:
+            time.sleep(FOREVER)
+        finally:
+            limits.append((house.watch.deed.patience, house.watch.clock() - began))
+
+    house = House(*[hang] * 10, name="agent_loop_stopped", limit=1.0)
+    async with Watchdog(house.watch):
+        await house.hooks.dispatcher.notify(specs.agent_loop_stopped, **STOP)
+        first, *others = [limit for limit, _ in limits]
+        assert first == house.watch.patience and sum(others) < 0.05
+        assert sorted(took for _, took in limits)[-2] < first, "the watchdog notices the short limits too"
+        assert [owner.strikes for owner in house.owners] == [1] * 10
+        limits.clear()
+        entries = house.hooks.dispatcher._entries["agent_loop_stopped"]
+        assert [entry.off_loop for entry in entries] == [True] + [False] * 9, "they were given less time"
 
 
 async def test_one_that_keeps_it_to_itself_and_returns_has_its_strike_too():

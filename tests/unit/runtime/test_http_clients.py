@@ -14,6 +14,7 @@ import pytest
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies, Secret
+from alipes.providers.errors import ModelTarget, translate_network_error
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.proxies import TlsTrust, _pattern, system_trust
 from tests.conftest import require
@@ -429,6 +430,39 @@ async def test_tls_goes_through_a_tunnel_and_is_verified_inside_it():
                 assert answer.status_code == 200
         assert [status_line(r) for r in proxy.requests] == [f"CONNECT model.test:{server.port}"]
         assert proxy.requests[0][1]["proxy-authorization"] == "Basic dXNlcjpwYXNzQHdvcmQ="
+
+
+async def no_tunnel(seen: SeenConnection) -> None:
+    seen.send(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+
+
+async def drop(seen: SeenConnection) -> None:
+    seen.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("respond", "said"),
+    [(None, "connect"), (no_tunnel, "502 Bad Gateway"), (drop, "Server disconnected")],
+    ids=["not there", "refuses", "closes"],
+)
+async def test_a_broken_proxy_is_named_in_the_error_without_its_password(respond, said):
+    async with open_loopback(respond or drop) as proxy:
+        place = proxy.url.removeprefix("http://") if respond else "127.0.0.1:9"
+        async with ClientScope(Proxies(https=f"http://me:secret@{place}")) as scope:
+            with pytest.raises(httpx2.ProxyError, match=said) as broken:
+                await scope.http("web").request("GET", "https://model.test/")
+    assert str(broken.value).startswith(f"the proxy {place}: ") and "secret" not in str(broken.value)
+    error = translate_network_error(
+        ModelTarget(Endpoint("x", "openai-chat", base_url="https://model.test/v1"), "m"), broken.value
+    )
+    assert str(error).startswith(f"x: no connection to model.test/v1: the proxy {place}: ")
+
+
+async def test_an_error_of_the_server_behind_a_proxy_does_not_blame_the_proxy():
+    async with open_loopback(forward) as proxy, open_loopback(tls=True) as server:
+        async with ClientScope(Proxies(https=proxy.url)) as scope:
+            with pytest.raises(httpx2.ConnectError, match="certificate"):
+                await scope.http("web").request("GET", f"https://model.test:{server.port}/")
 
 
 async def test_the_library_reads_no_environment(monkeypatch):

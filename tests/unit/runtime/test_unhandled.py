@@ -9,10 +9,12 @@ import threading
 import warnings
 from pathlib import Path
 
+import aiohttp
 import httpx2
 import pytest
 
 from alipes.runtime.tasks import handle_uncaught_errors, report_unclosed_clients
+from tests.world.tls import SeenConnection, open_loopback
 
 SRC = Path(__file__).parents[3] / "src" / "alipes"
 
@@ -93,6 +95,68 @@ async def test_a_client_that_fails_to_close_on_a_dead_loop_is_only_logged(shown,
         await settle()
     assert shown == []
     assert f"{__name__}.Vendor" in caplog.text
+
+
+def on_own_loop(*coroutines) -> None:
+    """Run them on a loop as plugins have one, which is closed with tasks that did not end."""
+    loop = asyncio.new_event_loop()
+    try:
+        for coroutine in coroutines:
+            loop.run_until_complete(coroutine)
+        gc.collect()
+    finally:
+        loop.close()
+    gc.collect()
+
+
+@pytest.mark.parametrize("ran", [True, False], ids=["it fails to close", "it is never closed"])
+async def test_a_client_that_is_collected_on_a_plugins_own_loop_is_only_logged(ran, shown, caplog):
+    async def use() -> None:
+        Vendor()
+        gc.collect()
+        for _ in range(3 * ran):
+            await asyncio.sleep(0)
+
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG):
+        await asyncio.to_thread(on_own_loop, use())
+        await settle()
+    assert shown == [] and f"{__name__}.Vendor" in caplog.text
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_other_reports_of_a_plugins_own_loop_are_logged_as_ever(shown, caplog):
+    async def fail() -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": "the plugin's transport is odd"})
+
+    with handle_uncaught_errors(shown.append):
+        await asyncio.to_thread(on_own_loop, fail())
+        await settle()
+    assert [each.name for each in caplog.records] == ["asyncio"] and "transport is odd" in caplog.text
+    on_loop = asyncio.new_event_loop()
+    on_loop.call_exception_handler({"message": "after it"})
+    on_loop.close()
+    assert "after it" in caplog.text, "the loops report as before afterwards"
+
+
+async def half_read(request: SeenConnection) -> None:
+    request.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf")
+    await request.reader.read()
+
+
+async def test_an_answer_of_aiohttp_that_is_dropped_half_read_is_only_logged(shown, caplog):
+    async def ask(url: str) -> None:
+        session = aiohttp.ClientSession()
+        answer = await session.get(url)
+        await answer.content.read(4)
+        del answer, session
+
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG):
+        async with open_loopback(half_read) as server:
+            await ask(server.url)
+        while "collected: " not in caplog.text:
+            await asyncio.sleep(0.01)
+            await settle()
+    assert shown == [] and "collected: aiohttp." in caplog.text
 
 
 async def test_anything_else_that_meets_a_dead_loop_is_shown(shown):

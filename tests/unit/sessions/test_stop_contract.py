@@ -418,6 +418,44 @@ async def test_at_shutdown_a_slow_hook_is_waited_for_until_its_deadline(tmp_path
     assert heard == ["notified"]
 
 
+async def test_who_leaves_after_a_stop_waits_for_what_hooks_still_do_about_it(tmp_path):
+    diary, slow, heard = Diary("agent_loop_stopped"), PluginOwner("slow"), []
+    release = asyncio.Event()
+
+    async def notifies_slowly():
+        try:
+            await release.wait()
+        finally:
+            heard.append("notified" if release.is_set() else "cut off")
+
+    diary.hooks.add(slow, notifies_slowly, name="agent_loop_stopped")
+    async with house(tmp_path, diary) as the:
+        turn = await the.sessions.submit(inbound("1", "first"))
+        await diary.tool.running.wait()
+        await the.sessions.post(KEY, Stop())
+        assert (await ended(the, turn)).ending == "stopped"
+        asyncio.get_running_loop().call_later(0.1, release.set)
+    assert heard == ["notified"]
+
+
+async def test_who_leaves_waits_for_a_hook_no_longer_than_a_process_may_take(tmp_path, monkeypatch):
+    monkeypatch.setattr(actor, "LEAVE_SECONDS", 0.05)
+    diary, hanging, heard = Diary("agent_loop_stopped"), PluginOwner("hanging"), []
+
+    async def hangs():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            heard.append("cut off")
+
+    diary.hooks.add(hanging, hangs, name="agent_loop_stopped", deadline=600.0)
+    async with house(tmp_path, diary) as the:
+        await the.sessions.submit(inbound("1", "first"))
+        await diary.tool.running.wait()
+        await the.sessions.post(KEY, Stop())
+    assert heard == ["cut off"]
+
+
 async def test_the_turn_keeps_the_plugins_it_began_with_until_its_end_is_reported(tmp_path):
     diary = Diary()
     async with house(tmp_path, diary, "next") as the:

@@ -35,6 +35,7 @@ from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import first_error, handle_uncaught_errors
+from alipes.sessions.session import LEAVE_SECONDS
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
@@ -57,8 +58,6 @@ MAX_REOPEN_S = 0.5
 FULL_REOPEN_S = 2.0
 """Pause before a store whose disk was full is opened again: opening may work although turns cannot run."""
 log = logging.getLogger(__name__)
-SUSPEND_TIMEOUT_S = 30.0
-"""Time for plugins to handle that their turns are suspended."""
 DELIVERY_TIMEOUT_S = 5.0
 """Time after the drain to deliver queued messages; the rest stays queued."""
 
@@ -329,7 +328,7 @@ class _Server:
         if not await _finish_within(patience, self._drain.wait_until_safe(), exit_request.hurry):
             left = format_count(self._drain.unsafe_turns, "turn")
             log.warning("%s interrupted; will resume at the next start", left)
-        await _finish_within(SUSPEND_TIMEOUT_S, self._app.sessions.suspend(), exit_request.hurry)
+        await _finish_within(LEAVE_SECONDS, self._app.sessions.suspend(), exit_request.hurry)
         if not await _finish_within(
             DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_request.hurry
         ):

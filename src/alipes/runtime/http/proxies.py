@@ -79,17 +79,29 @@ def system_trust(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
 
 
 class _Handshake:
-    """Traces the connecting of one request and closes a socket whose handshake failed.
+    """Traces the connecting of one request through a proxy and closes a socket whose handshake failed.
 
     If cancelled inside a TLS or SOCKS handshake, the library would leak the socket.
     """
 
     _stream: Any = None
 
+    def __init__(self, handshakes: int) -> None:
+        """`handshakes`: those with the proxy itself, before one with the server."""
+        self._left = handshakes
+        self.connected = False
+        """The proxy was reached."""
+        self.tunnelled = False
+        """The proxy connected to the server."""
+
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         match event.partition(".")[2]:
             case "connect_tcp.complete":
                 self._stream = info["return_value"]
+                self.connected = True
+            case "start_tls.started":
+                self.tunnelled = self._left == 0
+                self._left -= 1
             case "start_tls.failed" | "setup_socks5_connection.failed" if self._stream is not None:
                 await self._stream.aclose()
 
@@ -101,6 +113,8 @@ class RouteTransport(httpx2.AsyncBaseTransport):
         """`permits`: which addresses may be connected to directly; see sockets.py."""
         self._trust = trust
         self._proxy = proxy if "://" in proxy or not proxy else f"http://{proxy}"
+        self._name = self._proxy.partition("://")[2].rpartition("@")[2].rstrip("/")
+        """Host and port of the proxy, without its password."""
         self._straight = DirectTransport(lambda: trust.tls, permits)
         self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
         """Pools of the proxy for plain and TLS connections, created when needed."""
@@ -110,8 +124,18 @@ class RouteTransport(httpx2.AsyncBaseTransport):
         self.requests += 1
         if not self._proxy:
             return await self._straight.handle_async_request(request)
-        request.extensions = {"trace": _Handshake(), **request.extensions}
-        return await self._pool(request.url.scheme == "https").handle_async_request(request)
+        secure = request.url.scheme == "https"
+        trace = _Handshake(int(self._proxy.startswith("https:")))
+        request.extensions = {"trace": trace, **request.extensions}
+        try:
+            return await self._pool(secure).handle_async_request(request)
+        except httpx2.TransportError as error:
+            if trace.tunnelled or (trace.connected and isinstance(error, httpx2.TimeoutException)):
+                raise
+            said = f"the proxy {self._name}: {error or type(error).__name__}"
+            # A plain request was sent to the proxy itself, and may have had an effect.
+            kind = httpx2.ProxyError if secure or not trace.connected else type(error)
+            raise kind(said) from error
 
     async def aclose(self) -> None:
         for way in (self._straight, *self._pools.values()):
