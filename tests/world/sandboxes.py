@@ -30,15 +30,16 @@ async def open_backend(
     name: str,
     *,
     home: Path,
+    alipes_home: Path | None = None,
     config: SandboxConfig | None = None,
     machine: Mapping[str, Any] | None = None,
     extras: SandboxExtras | None = None,
 ) -> AsyncIterator[CommandBackend]:
-    """The backend `name` for a user whose home is `home`, with the state directory `home/.alipes`.
+    """The backend `name` for a user whose home is `home`, with the state directory `alipes_home` or `home/.alipes`.
 
     `machine`: what `open_machine` returned. Skips the test if something is not installed.
     """
-    alipes_home = home / ".alipes"
+    alipes_home = alipes_home or home / ".alipes"
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
     projects = ProjectSandboxes(
         config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ, extras=extras

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from alipes.config.paths import find_root
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import UNTRUSTED_NOTE
+from alipes.runtime.sandbox.project import project_root
 
 SOUL_LIMIT = 8_000
 NOTES_LIMIT = 24_000
@@ -47,7 +49,7 @@ def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePr
     files = _FileCache()
 
     def compose(turn: Turn, *, added: Sequence[str] = ()) -> str:
-        sections = [_IDENTITY, _environment(turn, commands())]
+        sections = [_IDENTITY, _environment(turn, commands(), home)]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
         if turn.inbound.workdir:
@@ -78,11 +80,14 @@ def notes_file(workdir: Path) -> Path | None:
     return None
 
 
-def _environment(turn: Turn, commands: str) -> str:
+def _environment(turn: Turn, commands: str, home: Path) -> str:
     system = os.uname()
     facts = [f"System: {system.sysname} {system.machine}"]
     if turn.inbound.workdir:
         facts.append(f"Working directory: {turn.inbound.workdir}")
+        root = project_root(turn.inbound.workdir, os.path.expanduser("~"), str(find_root(home)))
+        if root != os.path.realpath(turn.inbound.workdir):
+            facts.append(f"Project (git work tree): {root}")
     if commands:
         facts.append(commands)
     if turn.session_started:  # not the current time: a changing prompt would invalidate every prompt cache

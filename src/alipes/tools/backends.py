@@ -20,7 +20,7 @@ INSTALL = "install bubblewrap (apt install bubblewrap)"
 
 
 _DESCRIPTIONS = {
-    "sandbox": "Commands run in a sandbox. They can change the working directory and /tmp; the rest of the system is"
+    "sandbox": "Commands run in a sandbox. They can change the project and /tmp; the rest of the system is"
     " read-only, the user's home is replaced by a private one, and connections are asked about by host.",
     "docker": "Commands run in a container that shares the working directory and has no network.",
     "podman": "Commands run in a container that shares the working directory and has no network.",

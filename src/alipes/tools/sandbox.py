@@ -31,7 +31,8 @@ from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBac
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
-from alipes.runtime.sandbox.repositories import SKIPPED
+from alipes.runtime.sandbox.project import Project, find_project
+from alipes.runtime.sandbox.repositories import SKIPPED, read_settings
 from alipes.tools.backends import ChosenBackend
 
 SandboxVariables: TypeAlias = Callable[[CommandScope, str, bool], Mapping[str, str]]
@@ -55,11 +56,13 @@ GIT_IDENTITY = (
 """Global git settings that commands get; none of them runs a program or holds a secret."""
 _GIT_PROGRAMS = r"(?i)\.(?:tool|driver|cmd|path)$"
 DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock")
+SHARED_GIT_SETTINGS = ("hooks", "config", "config.worktree", "info/attributes")
+"""Files of a git directory that the project shares with other work trees; commands cannot change them."""
 KEEP_SCRATCH_S = 30 * 86400.0
 KEEP_SECRETS_S = 5.0
 MAX_FOLDERS = 5_000
 """Folders of a project that are looked at for secrets; those near its root come first."""
-EMPTY, GITCONFIG = "empty", "gitconfig"
+EMPTY, GITCONFIG, REFUSED = "empty", "gitconfig", "no-git"
 
 
 class SandboxExtras(Struct, frozen=True):
@@ -110,22 +113,24 @@ class ProjectSandboxes:
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
         workdir = os.path.realpath(scope.workdir or os.getcwd())
+        project = find_project(workdir, self._home, self._alipes_root)
         access = self.access(scope)
-        scratch = self._make_scratch(workdir)
-        around_home = is_inside(self._home, workdir)
-        private_home = "" if around_home else self._make_state("home", short_hash(workdir))
-        writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write, *scope.write)))
+        scratch = self._make_scratch(project.root)
+        around_home = is_inside(self._home, project.root)
+        private_home = "" if around_home else self._make_state("home", short_hash(project.root))
+        listed = (*access.write, *scope.write)
+        writable = () if around_home else tuple(_existing((project.root, *filter(None, (project.git,)), *listed)))
         return SandboxPolicy(
-            workdir=workdir,
+            workdir=project.root,
             home=self._home,
             private_home=private_home,
             scratch=scratch,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
-            protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
-            hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
-            files=tuple(self._files(workdir, private_home, access)),
+            protected=_list_protected(writable, workdir, project),
+            hidden=tuple(self._hidden_paths(workdir, project.root)),
+            files=tuple(self._files(project, private_home, access)),
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
                 *self._network_variables(scope, scratch, access),
@@ -155,19 +160,6 @@ class ProjectSandboxes:
         networks = [each.network for each in found if each.network]
         return SandboxAccess(**joined, network=networks[-1] if networks else "ask")
 
-    def _project_paths(self, workdir: str) -> Iterator[str]:
-        """The project directory, and the git directory if the project is part of a repository."""
-        yield workdir
-        folder = workdir
-        while folder not in ("/", self._home):
-            found = os.path.join(folder, ".git")
-            if os.path.isfile(found):
-                yield from _linked_git_directories(found)
-            if os.path.exists(found):
-                yield from (found,) if folder != workdir and os.path.isdir(found) else ()
-                return
-            folder = os.path.dirname(folder)
-
     def _list_toolchains(self) -> tuple[str, ...]:
         if self._toolchains is None:
             programs = filter(os.path.isabs, self._environ.get("PATH", "").split(":"))
@@ -178,8 +170,9 @@ class ProjectSandboxes:
             self._toolchains = _outermost(found)
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
-    def _hidden_paths(self, workdir: str, *, around_home: bool) -> Iterator[str]:
-        covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, workdir)
+    def _hidden_paths(self, workdir: str, root: str) -> Iterator[str]:
+        around_home = is_inside(self._home, root)
+        covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, root)
         if not covered or around_home:
             yield self._alipes_root
         yield from filter(os.path.isdir, self._shared)
@@ -189,7 +182,7 @@ class ProjectSandboxes:
         if around_home:
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))
-        yield from self._project_secrets(workdir)
+        yield from dict.fromkeys((*self._project_secrets(root), *self._project_secrets(workdir)))
 
     def _project_secrets(self, workdir: str) -> tuple[str, ...]:
         """Files such as `.env` in the project, also in its folders.
@@ -204,7 +197,9 @@ class ProjectSandboxes:
             self._secrets[workdir] = began + max(KEEP_SECRETS_S, 100 * took), found
         return tuple(filter(os.path.isfile, found))
 
-    def _files(self, workdir: str, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+    def _files(self, project: Project, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+        if project.refused:
+            yield from self._refuse_git(project, private_home)
         if private_home:
             yield os.path.join(self._home, ".gitconfig"), self._make_file(GITCONFIG, self._git_settings())
             for name in PROGRAM_SETTINGS:
@@ -213,13 +208,31 @@ class ProjectSandboxes:
                     yield path, path
             yield from ((path, path) for path in self._ssh_files())
         yield from self._extras.files
-        shown = _existing(self._extras.list_folders(workdir))
-        yield from ((path, path) for path in shown if not is_inside(path, workdir))
+        shown = _existing(self._extras.list_folders(project.root))
+        yield from ((path, path) for path in shown if not is_inside(path, project.root))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
             if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
                 yield path, os.path.realpath(path)
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
+
+    def _refuse_git(self, project: Project, private_home: str) -> Iterator[tuple[str, str]]:
+        """What commands see as the `.git` that they cannot use: git refuses it, and prints the reason."""
+        if os.path.islink(project.refused):
+            return
+        is_covered = private_home and os.path.dirname(project.refused) == self._home
+        if os.path.isdir(project.refused) and not is_covered:
+            name = os.path.join(REFUSED, short_hash(project.reason))
+            for inner in ("objects", "refs"):
+                self._make_state(name, inner)
+            self._make_file(os.path.join(name, "HEAD"), "ref: refs/heads/none\n")
+            words = re.sub(r"[^A-Za-z0-9]+", "-", project.reason).strip("-")
+            text = f"[core]\n\trepositoryformatversion = 1\n[extensions]\n\t{words} = true\n"
+            self._make_file(os.path.join(name, "config"), text)
+            yield project.refused, os.path.join(self._state, name)
+        else:
+            text = f"gitdir: /git cannot be used in this sandbox: {project.reason}\n"
+            yield project.refused, self._make_file(f"{REFUSED}-{short_hash(project.reason)}", text)
 
     def _ssh_files(self) -> Iterator[str]:
         """Files of `~/.ssh` without secrets: known hosts, settings, public keys."""
@@ -230,7 +243,7 @@ class ProjectSandboxes:
     def _git_settings(self) -> str:
         """The user's name, address and habits from the global git settings, without programs."""
         lines = list[str]()
-        for key, value in read_git_settings(os.path.join(self._home, ".gitconfig")):
+        for key, value in read_settings(os.path.join(self._home, ".gitconfig")):
             if re.match(GIT_IDENTITY, key) and not re.search(_GIT_PROGRAMS, key):
                 section, _, name = key.rpartition(".")
                 first, _, rest = section.partition(".")
@@ -335,45 +348,18 @@ def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None, extras: SandboxE
     return SshBackend(given, guard, extras.list_folders)
 
 
-def read_git_settings(path: str) -> list[tuple[str, str]]:
-    """Keys and values of a git configuration file, simple lines only; empty if it cannot be read."""
-    section, found = "", list[tuple[str, str]]()
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(200_000).splitlines()
-    except OSError:
-        return []
-    for line in map(str.strip, lines):
-        if head := re.fullmatch(r'\[\s*([\w.-]+)(?:\s+"([^"\\]*)")?\s*\]', line):
-            section = ".".join(filter(None, head.groups()))
-        elif pair := re.fullmatch(r"([A-Za-z][\w-]*)\s*=\s*([^\\]*)", line):
-            found.append((f"{section}.{pair[1]}", pair[2]))
-    return found
-
-
-def _linked_git_directories(file: str) -> Iterator[str]:
-    """The git directories of a linked work tree or submodule, named in its `.git` file."""
-    try:
-        with open(file, encoding="utf-8", errors="replace") as opened:
-            named = opened.read(4096).partition("gitdir:")[2].strip()
-    except OSError:
-        return
-    folder = os.path.realpath(os.path.join(os.path.dirname(file), named)) if named else ""
-    if folder and os.path.isfile(os.path.join(folder, "HEAD")):
-        common = folder.rpartition("/worktrees/")[0] or folder
-        yield common
-
-
-def _git_directories(writable: Iterable[str]) -> Iterator[str]:
-    for root in writable:
-        found = root if os.path.basename(root) == ".git" else os.path.join(root, ".git")
-        if os.path.isdir(found):
-            yield found
+def _list_protected(writable: Sequence[str], workdir: str, project: Project) -> tuple[str, ...]:
+    """Existing files and folders of writable places that other programs run or trust."""
+    found = [path for root in (*writable, *((workdir,) if writable else ())) for path in _protected_paths(root)]
+    if project.git in writable:
+        os.makedirs(os.path.join(project.git, "hooks"), exist_ok=True)
+        found += _existing(os.path.join(project.git, name) for name in SHARED_GIT_SETTINGS)
+    return tuple(dict.fromkeys(found))
 
 
 def _protected_paths(root: str) -> Iterator[str]:
-    """Existing files and folders of a writable place that other programs run or trust."""
-    for git in _git_directories((root,)):
+    git = root if os.path.basename(root) == ".git" else os.path.join(root, ".git")
+    if os.path.isdir(git):
         os.makedirs(os.path.join(git, "hooks"), exist_ok=True)
         yield os.path.join(git, "hooks")
     names = _list_directory(root)

@@ -99,20 +99,58 @@ def test_hooks_and_ci_files_are_protected_and_missing_hook_folders_are_made(worl
     assert policy.protected == (str(world.project / ".git" / "hooks"), str(world.project / ".github" / "workflows"))
 
 
-def test_a_folder_inside_a_repository_can_use_its_git_directory(world):
-    write(world.project / ".git" / "config")
-    inside = world.project / "src" / "deep"
-    inside.mkdir(parents=True)
+def test_the_project_is_the_work_tree_that_contains_the_working_directory(world):
+    write(world.project / ".git" / "HEAD")
+    write(world.project / ".env")
+    inside = write(world.project / "src" / "deep" / ".vscode" / "tasks.json").parent.parent
     policy = world.policy(inside)
-    assert policy.writable == (str(inside), str(world.project / ".git"))
-    assert policy.protected == (str(world.project / ".git" / "hooks"),)
+    assert policy.workdir == str(world.project) and policy.writable == (str(world.project),)
+    assert policy.protected == (str(world.project / ".git" / "hooks"), str(inside / ".vscode" / "tasks.json"))
+    assert str(world.project / ".env") in policy.hidden
+    assert policy.private_home == world.policy().private_home
 
 
-def test_a_linked_work_tree_can_use_the_git_directory_of_its_repository(world):
+@pytest.mark.parametrize("kind", ["work tree", "submodule"])
+def test_a_git_directory_outside_that_names_the_work_tree_is_shared_and_its_settings_are_protected(world, kind):
+    git = world.home / "main" / ".git"
+    named = git / "worktrees" / "x" if kind == "work tree" else git / "modules" / "x"
+    shared = git if kind == "work tree" else named
+    write(named / "HEAD")
+    if kind == "work tree":
+        write(named / "gitdir", f"{world.project}/.git\n")
+        write(named / "commondir", "../..\n")
+    write(shared / "config", "" if kind == "work tree" else f"[core]\n\tworktree = {world.project}\n")
+    write(world.project / ".git", f"gitdir: {named}\n")
+    policy = world.policy()
+    assert policy.writable == (str(world.project), str(shared))
+    assert policy.protected == (str(shared / "hooks"), str(shared / "config"))
+
+
+def test_a_git_directory_outside_that_names_another_work_tree_is_not_shared(world):
     git = world.home / "main" / ".git"
     write(git / "worktrees" / "x" / "HEAD")
+    write(git / "worktrees" / "x" / "gitdir", f"{world.home}/elsewhere/.git\n")
     write(world.project / ".git", f"gitdir: {git}/worktrees/x\n")
-    assert world.policy().writable == (str(world.project), str(git))
+    policy = world.policy()
+    assert policy.writable == (str(world.project),)
+    (source,) = (source for seen, source in policy.files if seen == str(world.project / ".git"))
+    assert "core.worktree" in Path(source).read_text()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of another user")
+def test_a_work_tree_above_that_belongs_to_another_user_is_not_the_project(world):
+    write(world.home / "shared" / ".git" / "HEAD")
+    inside = write(world.home / "shared" / "mine" / "x").parent
+    assert world.policy(inside).writable == (str(world.home / "shared"),)
+    os.chown(world.home / "shared", 12345, 12345)
+    assert world.policy(inside).writable == (str(inside),)
+
+
+def test_a_folder_that_everybody_may_write_to_is_not_the_project_of_a_folder_in_it(world):
+    write(world.home / "open" / ".git" / "HEAD")
+    inside = write(world.home / "open" / "mine" / "x").parent
+    (world.home / "open").chmod(0o1777)
+    assert world.policy(inside).writable == (str(inside),)
 
 
 def test_git_gets_the_name_of_the_user_and_no_programs_or_secrets(world):

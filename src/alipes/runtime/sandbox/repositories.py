@@ -1,6 +1,7 @@
 """Finds the git directories below a folder, in all the ways in which git finds them."""
 
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -108,7 +109,7 @@ def _add_named(found: FoundRepositories, path: str, root: str) -> None:
     """Add what `.git` is or names: a directory, a link, or a file with `gitdir:`."""
     if os.path.isdir(path):
         _add(found, path, root)
-    elif named := _read_name(path, "gitdir:"):
+    elif named := read_name(path, "gitdir:"):
         _add(found, os.path.join(os.path.dirname(path), named), root)
 
 
@@ -122,7 +123,7 @@ def _add(found: FoundRepositories, path: str, root: str) -> None:
         seen.add(real)
         if is_inside(real, root):
             found.directories.add(real)
-        if named := _read_name(os.path.join(real, "commondir"), ""):
+        if named := read_name(os.path.join(real, "commondir"), ""):
             waiting.append(os.path.join(real, named))
         waiting.extend(inner for place in ("worktrees", "modules") for inner in _find_inner(os.path.join(real, place)))
 
@@ -139,7 +140,7 @@ def _find_inner(place: str) -> Iterator[str]:
                 folders += [] if is_repository else [entry.path]
 
 
-def _read_name(path: str, prefix: str) -> str:
+def read_name(path: str, prefix: str) -> str:
     """The path in a small file, after `prefix`; empty if there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -148,3 +149,19 @@ def _read_name(path: str, prefix: str) -> str:
     except OSError:
         return ""
     return text.removeprefix(prefix).strip() if text.startswith(prefix) and "\0" not in text else ""
+
+
+def read_settings(path: str) -> list[tuple[str, str]]:
+    """Keys and values of a git configuration file, simple lines only; empty if it cannot be read."""
+    section, found = "", list[tuple[str, str]]()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(200_000).splitlines()
+    except OSError:
+        return []
+    for line in map(str.strip, lines):
+        if head := re.fullmatch(r'\[\s*([\w.-]+)(?:\s+"([^"\\]*)")?\s*\]', line):
+            section = ".".join(filter(None, head.groups()))
+        elif pair := re.fullmatch(r"([A-Za-z][\w-]*)\s*=\s*([^\\]*)", line):
+            found.append((f"{section}.{pair[1]}", pair[2]))
+    return found
