@@ -1,6 +1,7 @@
 """The program with its default sandbox: a model that obeys a hostile text changes and sees nothing outside."""
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -78,6 +79,32 @@ async def test_connections_are_refused_where_nobody_can_be_asked(home):
 async def test_a_command_outside_is_denied_where_nobody_can_be_asked(home):
     (denied,) = await ask(home, use("terminal", command="touch ~/new", outside=True))
     assert "outside the sandbox" in denied and not (home.path.parent / "new").exists()
+
+
+async def test_an_approved_change_of_a_ci_file_takes_effect_and_a_hook_is_refused_without_a_question(home):
+    project = home.path.parent / "project"
+    subprocess.run(["git", "init", "-q", project], check=True)
+    for name in ("ci.yml", "other.yml"):
+        (project / ".github" / "workflows").mkdir(parents=True, exist_ok=True)
+        (project / ".github" / "workflows" / name).write_text("a\n")
+    plan = [
+        use("terminal", command="echo evil > .git/hooks/pre-commit"),
+        use("terminal", command="cd .github/workflows; sed -i s/a/b/ ci.yml; for f in o*; do sed -i s/a/b/ $f; done"),
+        Say("Done."),
+    ]
+    async with ModelServer(plan) as server:
+        home.use(server, workdir=str(project))
+        async with TerminalProcess.of(home, **SANDBOX) as terminal:
+            terminal.type("go" + ENTER)
+            await terminal.until("Run this command?")
+            await asyncio.sleep(PAUSE)
+            terminal.type("y")
+            await terminal.until("Done.")
+        refused, opened = results(server)
+    assert "never lets commands do this" in refused and not (project / ".git" / "hooks" / "pre-commit").exists()
+    assert (project / ".github" / "workflows" / "ci.yml").read_text() == "b\n", opened
+    assert (project / ".github" / "workflows" / "other.yml").read_text() == "a\n"
+    assert "cannot rename" in opened
 
 
 async def test_a_person_is_asked_before_a_command_runs_outside(home):

@@ -75,6 +75,7 @@ def open_tools(app: App, resources: Resources) -> None:
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
         tool_risk=app.assess_tool,
+        sandbox=backend,
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
+from msgspec import structs
 
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
 
@@ -61,6 +64,8 @@ class ChosenBackend:
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._backend: CommandBackend | None = None
         self._host = makers["host"]()
+        self._opened: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """By conversation: the latest call with approved paths, and these."""
         self.check_result: BackendCheck | None = None
 
     async def __aenter__(self) -> Self:
@@ -77,6 +82,15 @@ class ChosenBackend:
     @property
     def contains(self) -> bool:
         return self._backend is not None and self._backend.contains
+
+    @property
+    def protects(self) -> bool:
+        """True if commands cannot change hooks, CI files and settings of the project, unless they are opened."""
+        return self.name in ("sandbox", "docker", "podman")
+
+    def open_paths(self, call: ToolCall, turn: Turn, paths: tuple[str, ...]) -> None:
+        """Let the command of this call change these paths."""
+        self._opened[turn.session] = call.id, paths
 
     @property
     def warning(self) -> str:
@@ -151,6 +165,7 @@ class ChosenBackend:
 
     async def session_left(self, session: str) -> None:
         """Hook: end what the backend keeps for a conversation."""
+        self._opened.pop(session, None)
         if isinstance(self._backend, _HasSessions):
             await self._backend.session_left(session)
 
@@ -168,6 +183,10 @@ class ChosenBackend:
         link: Link = "output",
     ) -> AsyncIterator[Child]:
         backend = self._host if scope.outside else await self.choose()
+        opened_for, paths = self._opened.get(scope.session, ("", ()))
+        if scope.call and opened_for == scope.call:
+            del self._opened[scope.session]
+            scope = structs.replace(scope, write=(*scope.write, *paths))
         async with backend.open(command, scope, cwd=cwd, env=env, link=link) as child:
             yield child
 

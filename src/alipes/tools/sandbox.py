@@ -118,8 +118,9 @@ class ProjectSandboxes:
         scratch = self._make_scratch(project.root)
         around_home = is_inside(self._home, project.root)
         private_home = "" if around_home else self._make_state("home", short_hash(project.root))
-        listed = (*access.write, *scope.write)
-        writable = () if around_home else tuple(_existing((project.root, *filter(None, (project.git,)), *listed)))
+        roots = tuple(_existing((project.root, *filter(None, (project.git,)), *access.write)))
+        more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
+        writable = () if around_home else (*roots, *more)
         return SandboxPolicy(
             workdir=project.root,
             home=self._home,
@@ -128,7 +129,7 @@ class ProjectSandboxes:
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
-            protected=_list_protected(writable, workdir, project),
+            protected=_list_protected(writable, workdir, project, opened=scope.write),
             hidden=tuple(self._hidden_paths(workdir, project.root)),
             files=tuple(self._files(project, private_home, access)),
             environment=(
@@ -348,13 +349,26 @@ def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None, extras: SandboxE
     return SshBackend(given, guard, extras.list_folders)
 
 
-def _list_protected(writable: Sequence[str], workdir: str, project: Project) -> tuple[str, ...]:
-    """Existing files and folders of writable places that other programs run or trust."""
-    found = [path for root in (*writable, *((workdir,) if writable else ())) for path in _protected_paths(root)]
+def _list_protected(
+    writable: Sequence[str], workdir: str, project: Project, *, opened: Sequence[str]
+) -> tuple[str, ...]:
+    """Existing files and folders of writable places that other programs run or trust, without those in `opened`."""
+    trusted = [path for root in (*writable, *((workdir,) if writable else ())) for path in _protected_paths(root)]
+    found = [path for each in trusted for path in _without(each, opened)]
     if project.git in writable:
         os.makedirs(os.path.join(project.git, "hooks"), exist_ok=True)
         found += _existing(os.path.join(project.git, name) for name in SHARED_GIT_SETTINGS)
     return tuple(dict.fromkeys(found))
+
+
+def _without(path: str, opened: Sequence[str]) -> Iterator[str]:
+    """A path, or what is in it, without what is opened. Git directories are never opened."""
+    inside = [each for each in opened if is_inside(each, path) and ".git" not in each.split("/")]
+    if not inside:
+        yield path
+    elif path not in inside and os.path.isdir(path):
+        inner = (os.path.join(path, name) for name in sorted(_list_directory(path)))
+        yield from (each for found in inner if not os.path.islink(found) for each in _without(found, inside))
 
 
 def _protected_paths(root: str) -> Iterator[str]:

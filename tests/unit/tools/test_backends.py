@@ -3,6 +3,8 @@
 import pytest
 
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.sandbox.backend import CommandScope, HostBackend
 from alipes.tools import backends
 from alipes.tools.backends import ChosenBackend
@@ -84,3 +86,21 @@ async def test_an_approved_command_runs_outside(tmp_path):
     scope = CommandScope(workdir=str(tmp_path), outside=True)
     async with chosen.open("echo out", scope, cwd=str(tmp_path), env={"PATH": "/usr/bin:/bin"}) as child:
         assert await child.read() == b"out\n"
+
+
+async def test_paths_are_opened_for_the_command_that_was_approved_and_no_other(tmp_path):
+    chosen, made = choose(bubblewrap="", landlock="")
+    scopes = list[CommandScope]()
+    opened_by = made["bubblewrap"].open
+
+    def remember(command, scope, **more):
+        scopes.append(scope)
+        return opened_by(command, scope, **more)
+
+    made["bubblewrap"].open = remember
+    inbound = Inbound("i", Address("cli", "c"), "me", "hi")
+    chosen.open_paths(ToolCall("c1", "terminal", {}), Turn("t", "s1", inbound), ("/p/ci.yml",))
+    for session, call in (("s1", "c0"), ("s2", "c1"), ("s1", ""), ("s1", "c1"), ("s1", "c1")):
+        async with chosen.open("true", CommandScope(session, call=call), cwd="/", env={}) as child:
+            await child.wait()
+    assert [scope.write for scope in scopes] == [(), (), (), ("/p/ci.yml",), ()]

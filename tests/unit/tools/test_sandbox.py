@@ -153,6 +153,16 @@ def test_a_folder_that_everybody_may_write_to_is_not_the_project_of_a_folder_in_
     assert world.policy(inside).writable == (str(inside),)
 
 
+def test_what_was_approved_is_writable_and_the_files_beside_it_stay_protected(world):
+    write(world.project / ".git" / "hooks" / "x")
+    for name in ("a.yml", "b.yml", "sub/c.yml", "sub/d.yml"):
+        write(world.project / ".github" / "workflows" / name)
+    folder = f"{world.project}/.github/workflows"
+    asked = (f"{folder}/a.yml", f"{folder}/sub/c.yml", f"{folder}/new.yml", f"{world.project}/.git/hooks/x")
+    policy = world.sandboxes.make_policy(CommandScope("s1", str(world.project), write=asked))
+    assert policy.protected == (f"{world.project}/.git/hooks", f"{folder}/b.yml", f"{folder}/sub/d.yml")
+
+
 def test_git_gets_the_name_of_the_user_and_no_programs_or_secrets(world):
     write(
         world.home / ".gitconfig",

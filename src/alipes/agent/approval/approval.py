@@ -1,13 +1,16 @@
 """Approval of tool calls: a `before_tool` hook that asks about dangerous ones, or denies them."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import structs
 
+from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellWord
 from alipes.agent.approval.terminal_lines import TerminalLines
@@ -17,6 +20,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import PermissionMode, Turn
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
+from alipes.runtime.sandbox.project import project_root
 from alipes.tools.common import Places
 from alipes.tools.files.patch import patched_paths, preview_patch
 from alipes.tools.files.write_file import preview_write
@@ -43,6 +47,23 @@ PLAN_DENIAL = (
 )
 
 
+_SEALED = (
+    "The sandbox never lets commands do this, so nobody was asked. Use write_file or patch, or run the command with "
+    "outside=true; the user is asked then."
+)
+
+
+class ProtectedPaths(Protocol):
+    """Paths of the project that the sandbox protects, and can open for one command."""
+
+    @property
+    def protects(self) -> bool:
+        """Whether there is such a sandbox."""
+
+    def open_paths(self, call: ToolCall, turn: Turn, paths: tuple[str, ...]) -> None:
+        """Let the command of this call change these paths."""
+
+
 class CallReviewer(Protocol):
     """Finds risks that the rules do not know."""
 
@@ -67,7 +88,7 @@ class PermissionsOfMessage:
         return "write"
 
 
-def build_approval_hook(
+def build_approval_hook(  # noqa: PLR0913
     places: Places,
     ask: AskApproval | None = None,
     *,
@@ -75,12 +96,13 @@ def build_approval_hook(
     judge: CallReviewer | None = None,
     permissions: Permissions | None = None,
     tool_risk: Callable[[ToolCall], Risk | None] = lambda call: None,
+    sandbox: ProtectedPaths | None = None,
 ) -> Hook:
     """The `before_tool` hook to register. Without `ask`, dangerous calls are denied.
 
     `contained`: whether what the call runs is in a sandbox; then only what crosses its boundary is asked
     about. `judge` is asked about calls for which the rules need no approval; it can only add questions. `tool_risk`:
-    the risk of tools that come from elsewhere.
+    the risk of tools that come from elsewhere. `sandbox`: opens for a command what was approved.
     """
     lines, rights = TerminalLines(), permissions or PermissionsOfMessage()
 
@@ -89,7 +111,12 @@ def build_approval_hook(
         if mode == "plan" and not is_allowed_in_plan(call.name, rights.effect(call)):
             return Verdict("deny", PLAN_DENIAL)
         whole = await asyncio.to_thread(lines.complete, call, turn) if call.name == "process" else call
-        risk = tool_risk(call) or await _assess_off_loop(whole, turn, places, is_contained=contained(call, turn))
+        is_contained = contained(call, turn)
+        guarded = sandbox if is_contained and _runs_in_sandbox(call) and sandbox and sandbox.protects else None
+        assess = partial(assess_call, whole, turn.inbound.workdir, places, contained=is_contained)
+        risk = tool_risk(call) or await _assess_off_loop(partial(assess, protected=guarded is not None), call)
+        if guarded is not None and risk is not None and (refusal := _refuse_sealed(call, risk, turn, places)):
+            return Verdict("deny", refusal)
         needs_no_yes = mode == "all" or (mode == "edits" and _is_project_edit(call, risk))
         if risk is None and judge is not None and not needs_no_yes:
             risk = await judge.review(call, turn)
@@ -99,11 +126,34 @@ def build_approval_hook(
             decision = None if ask is None else await ask(call, risk, turn)
             if denial_reason(decision):
                 return Verdict("deny", format_denial(risk, decision))
+        if guarded is not None and risk is not None and risk.paths:
+            guarded.open_paths(call, turn, risk.paths)
         if call.name == "process":
             await asyncio.to_thread(lines.keep, whole, turn)
         return None
 
     return before_tool
+
+
+def _runs_in_sandbox(call: ToolCall) -> bool:
+    return call.name in COMMAND_TOOLS and not call.args.get("outside")
+
+
+def _refuse_sealed(call: ToolCall, risk: Risk, turn: Turn, places: Places) -> str:
+    """Why a command in the sandbox cannot have an effect, whatever is approved; empty if it can."""
+    project = project_root(turn.inbound.workdir, places.home, places.root)
+    sealed = call.name == "process" or is_in(os.path.realpath(places.home), project)
+    if risk.paths and (sealed or any(_is_sealed(path, project) for path in risk.paths)):
+        return f"Not run: it {risk.reason} (rule: {risk.rule}). {_SEALED}"
+    return ""
+
+
+def _is_sealed(path: str, project: str) -> bool:
+    """True outside of the project, and for files of git except for the settings that git changes itself."""
+    folders, _, name = path.rpartition("/")
+    return not is_in(path, project) or (
+        ".git" in path.split("/") and not (folders.endswith("/.git") and name == "config")
+    )
 
 
 def is_allowed_in_plan(name: str, effect: Literal["read", "write"]) -> bool:
@@ -119,22 +169,23 @@ def _is_project_edit(call: ToolCall, risk: Risk | None) -> bool:
     return not any(".git" in path.split("/") for path in paths)
 
 
-async def _assess_off_loop(call: ToolCall, turn: Turn, places: Places, *, is_contained: bool) -> Risk | None:
+async def _assess_off_loop(assess: Callable[[], Risk | None], call: ToolCall) -> Risk | None:
     """Commands and code are checked in a thread: a long text takes a while, and script files are read."""
-    workdir = turn.inbound.workdir
-    if call.name in COMMAND_TOOLS:
-        return await asyncio.to_thread(assess_call, call, workdir, places, contained=is_contained)
-    return assess_call(call, workdir, places)
+    return await asyncio.to_thread(assess) if call.name in COMMAND_TOOLS else assess()
 
 
-def assess_call(call: ToolCall, workdir: str, places: Places, *, contained: bool = False) -> Risk | None:
+def assess_call(
+    call: ToolCall, workdir: str, places: Places, *, contained: bool = False, protected: bool = False
+) -> Risk | None:
     """The risk of a call, the same in every mode; None if it needs no approval.
 
-    `contained`: the call runs in a sandbox. Several risks are joined, except for one that nothing allows.
+    `contained`: the call runs in a sandbox; `protected`: that also protects hooks and CI files of the project. Several
+    risks are joined, except for one that nothing allows.
     """
     outside = bool(call.args.get("outside"))
     if call.name in COMMAND_TOOLS and contained and not outside:
-        return _join_risks(_find_risks(call, workdir, places, _crosses_boundary))
+        counts = _crosses_protection if protected else _crosses_boundary
+        return _join_risks(_find_risks(call, workdir, places, counts))
     risks = _find_risks(call, workdir, places, _any_risk)
     risk = _join_risks(risks)
     if risk is not None and not risk.floor:
@@ -171,7 +222,8 @@ def _join_risks(risks: list[Risk]) -> Risk | None:
     exact = any(each.exact or each.unseen or each.rule in _EXACT_RULES for each in risks)
     same = all((each.rule, each.scope) == (first.rule, first.scope) for each in risks)
     scope = first.scope if same else "machine"
-    return structs.replace(first, reason="; ".join(each.reason for each in risks), scope=scope, exact=exact)
+    reason, paths = "; ".join(each.reason for each in risks), tuple(path for each in risks for path in each.paths)
+    return structs.replace(first, reason=reason, scope=scope, exact=exact, paths=paths)
 
 
 def preview_change(call: ToolCall, workdir: str, places: Places) -> str:
@@ -191,6 +243,11 @@ def preview_change(call: ToolCall, workdir: str, places: Places) -> str:
 
 def _crosses_boundary(risk: Risk) -> bool:
     return risk.scope != "machine"
+
+
+def _crosses_protection(risk: Risk) -> bool:
+    """The sandbox itself prevents changes of trusted files that the rules only suspect."""
+    return _crosses_boundary(risk) and (risk.rule != "trusted" or bool(risk.paths))
 
 
 def _any_risk(risk: Risk) -> bool:

@@ -44,6 +44,8 @@ class Risk(Struct, frozen=True):
     """The rules cannot see what it does; in a script file, where that is normal, it does not count."""
     exact: bool = False
     """Only exactly this call can be allowed: a pattern of commands does not cover it."""
+    paths: tuple[str, ...] = ()
+    """The files that a command in the sandbox can change only after a yes."""
 
 
 _UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)
@@ -184,7 +186,8 @@ class PathChecker:
             if path is None:
                 return _UNKNOWN_TARGET
             if is_in(path, self.workdir) and ".git" in os.path.relpath(path, self.workdir).split("/"):
-                return Risk("trusted", f"puts files into {path}, where git runs or trusts some of them", "workspace")
+                reason = f"puts files into {path}, where git runs or trusts some of them"
+                return Risk("trusted", reason, "workspace", paths=(path,))
             if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
                 continue
             around = any(is_in(place, path) for place in (self.home, self._alipes_home, *self._own_folders))
@@ -215,7 +218,7 @@ class PathChecker:
                 return Risk("startup", f"changes {path}, which other programs run or trust")
         relative = os.path.relpath(path, self.workdir) if in_project else path.lstrip("/")
         if not (self._is_scratch(path) and not in_project) and is_trusted_in_project(relative):
-            return Risk("trusted", f"changes {path}, which is run or trusted later", "workspace")
+            return Risk("trusted", f"changes {path}, which is run or trusted later", "workspace", paths=(path,))
         part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
         if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
             return Risk("system", f"changes {path}, a system file")

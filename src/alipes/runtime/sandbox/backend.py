@@ -28,7 +28,9 @@ class CommandScope(Struct, frozen=True):
     outside: bool = False
     """Run on the host: a person approved exactly this command."""
     write: tuple[str, ...] = ()
-    """More paths that a sandboxed command may change, because the operator listed them."""
+    """More paths that a sandboxed command may change: listed by the operator, or approved for this command."""
+    call: str = ""
+    """The tool call that it runs for."""
 
 
 class CommandBackend(Protocol):

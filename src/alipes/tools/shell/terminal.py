@@ -126,7 +126,7 @@ class TerminalTool:
             raise ToolError("a command cannot contain a null byte")
         limit = parse_timeout(args.get("timeout"))
         outside = args.get("outside") is True or not self._backend.contains
-        scope = CommandScope(act.session, act.workdir, act.turn, outside=outside)
+        scope = CommandScope(act.session, act.workdir, act.turn, outside=outside, call=act.call_id)
         workdir = self._resolve_workdir(args.get("workdir"), scope)
         pty = args.get("pty") is True
         if args.get("background") is True:

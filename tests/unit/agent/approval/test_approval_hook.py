@@ -371,3 +371,67 @@ async def test_reading_is_not_shown_to_the_judge_model(tmp_path):
     async with open_judge(tmp_path) as (judge, model, running):
         assert await judge.review(ToolCall("c", "read_file", {"path": "x"}), running) is None
         assert model.asked == []
+
+
+class Sandbox:
+    """A sandbox that protects the project, and remembers what it opens."""
+
+    protects = True
+
+    def __init__(self):
+        self.opened = []
+
+    def open_paths(self, call, turn, paths):
+        self.opened.append((call.id, paths))
+
+
+def hook_in_sandbox(places, person):
+    sandbox = Sandbox()
+    return build_approval_hook(places, person, contained=lambda call, turn: True, sandbox=sandbox), sandbox
+
+
+@pytest.mark.parametrize("answer", ["once", "no"])
+async def test_a_yes_opens_exactly_the_protected_files_that_were_asked_about(places, answer):
+    person = Person(answer)
+    hook, sandbox = hook_in_sandbox(places, person)
+    verdict = await hook(terminal("sed -i s/a/b/ .github/workflows/ci.yml && echo x >> Jenkinsfile"), turn(places))
+    work = f"{places.home}/work"
+    opened = [("c", (f"{work}/.github/workflows/ci.yml", f"{work}/Jenkinsfile"))]
+    assert person.rules == ["trusted"]
+    assert (verdict is None, sandbox.opened) == ((True, opened) if answer == "once" else (False, []))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        terminal("echo x > .git/hooks/pre-commit"),
+        terminal("cp x .git/info/attributes"),
+        terminal("echo x > sub/.git/hooks/pre-commit"),
+        terminal("echo x > ../other/.github/workflows/ci.yml"),
+        write("echo x > .github/workflows/ci.yml\n"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_what_the_sandbox_never_opens_is_refused_without_a_question(places, call, trusted):
+    person = Person()
+    hook, sandbox = hook_in_sandbox(places, person)
+    verdict = await hook(call, turn(places, trusted=trusted))
+    assert verdict.ruling == "deny" and "never lets commands do this" in verdict.reason
+    assert "write_file" in verdict.reason and "outside=true" in verdict.reason
+    assert person.rules == [] and sandbox.opened == []
+
+
+async def test_code_that_only_mentions_hooks_is_run_where_the_sandbox_protects_them(places):
+    person = Person()
+    hook, _ = hook_in_sandbox(places, person)
+    assert await hook(code("open('notes', 'w').write('see .git/hooks/pre-commit')"), turn(places)) is None
+    assert person.rules == []
+
+
+async def test_files_of_the_project_are_written_by_tools_after_a_yes_also_where_commands_cannot(places):
+    person = Person()
+    hook, sandbox = hook_in_sandbox(places, person)
+    assert await hook(ToolCall("c", "write_file", {"path": ".git/hooks/x", "content": ""}), turn(places)) is None
+    assert await hook(terminal("echo x > .git/hooks/x", outside=True), turn(places)) is None
+    assert person.rules == ["trusted", "outside"] and sandbox.opened == []
