@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from tests.world.container_image import ARGUMENTS, IMAGE, open_container_engine
 from tests.world.environment import require
 from tests.world.ssh_server import DESTINATION, open_other_machine
 
-SANDBOXES = {"bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox}
+SANDBOXES = {
+    "bubblewrap": BubblewrapSandbox,
+    "landlock": LandlockSandbox,
+    "landlock alone": partial(LandlockSandbox, isolate=False),
+}
 BACKENDS = ("host", "bubblewrap", "landlock", "podman", "ssh")
 
 
@@ -50,7 +55,7 @@ async def open_backend(
         match name:
             case "host":
                 yield HostBackend(guard)
-            case "bubblewrap" | "landlock":
+            case "bubblewrap" | "landlock" | "landlock alone":
                 async with _open_sandbox(SANDBOXES[name], projects, guard) as sandbox:
                     yield sandbox
             case "podman":
@@ -92,7 +97,7 @@ def open_machine(name: str, folder: Path) -> Iterator[Mapping[str, Any]]:
 
 @asynccontextmanager
 async def _open_sandbox(
-    kind: type[BubblewrapSandbox | LandlockSandbox], projects: ProjectSandboxes, guard: OrphanGuard
+    kind: Callable[..., CommandBackend], projects: ProjectSandboxes, guard: OrphanGuard
 ) -> AsyncIterator[CommandBackend]:
     """Without a proxy: nothing leads out of its network."""
     namespaces = NetworkNamespaces()

@@ -12,9 +12,9 @@ import signal
 import subprocess
 import termios
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from itertools import count
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from alipes.runtime.processes import process_tree
 
@@ -132,10 +132,21 @@ _MIN_ATTEMPTS = 100
 """Minimum number of attempts: after a suspended machine resumes, the timeout has already passed."""
 
 
+class ReapedProcess(Protocol):
+    """What `Child` needs of a `subprocess.Popen`."""
+
+    returncode: int | None
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+
 class Child:
     """A running child process, started and ended by `open_child`."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", ends: StreamEnds, tree: process_tree.ProcessTree) -> None:
+    def __init__(self, popen: ReapedProcess, ends: StreamEnds, tree: process_tree.ProcessTree) -> None:
         self.pid = popen.pid
         self.tree = tree
         self.input = ChildInput(ends.input, terminal=ends.stdin == ends.stdout)
@@ -199,6 +210,11 @@ class Child:
         await self._exited.wait()
         assert self.returncode is not None
         return self.returncode
+
+    def kill(self) -> None:
+        """Kill the child itself."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # it is not reaped before `close`, so this is no other process
 
     def close(self) -> None:
         """Close the pipes and reap the child. Called by `open_child` when the tree is gone."""
@@ -299,7 +315,13 @@ async def open_child(  # noqa: PLR0913
     if not portable:
         process_tree.adopt_orphans()
     start = _Start(list(command), cwd, process_tree.marked_environment(env, mark), link, fds)
-    child = _start(start, None if portable else mark)
+    async with stop_with_scope(_start(start, None if portable else mark)) as child:
+        yield child
+
+
+@asynccontextmanager
+async def stop_with_scope(child: Child) -> AsyncIterator[Child]:
+    """Leaving the scope ends a child and all its descendants, and waits until they are gone."""
     try:
         yield child
     finally:
@@ -361,6 +383,8 @@ async def _stop(child: Child, grace_s: float) -> None:
             log.error("processes started by %d could not be killed: %s", child.pid, child.tree.living())
             break
         if again or clock() >= grace:
+            if child.ends_together:
+                child.kill()
             child.tree.kill()
         try:
             await asyncio.sleep(pause)

@@ -6,26 +6,25 @@ Elsewhere only Landlock is left: `describe_gaps` lists what it does not cover, a
 
 import asyncio
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from marshal import dumps
-from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from alipes.runtime.processes.child import Child, Link, open_child
+from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.processes.process_tree import OrphanGuard
-from alipes.runtime.sandbox import launcher
+from alipes.runtime.sandbox import starter as program
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.bubblewrap import UNSET
+from alipes.runtime.sandbox.contained import CHECK, UNSET, ContainedCommands, RootPlan
 from alipes.runtime.sandbox.git_config import GitGuard
-from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
+from alipes.runtime.sandbox.limits import count_processes, resource_limits
+from alipes.runtime.sandbox.mounts import SYSTEM, find_host_path, find_identities
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
+from alipes.runtime.sandbox.starters import Launch, SparePlan, Starter, View
 
-Mount: TypeAlias = tuple[str, str, str]
-"""What the launcher mounts: kind, source, target."""
 Rule: TypeAlias = tuple[str, int]
 """A path and the rights to it and everything below."""
 
@@ -42,24 +41,14 @@ _NEWER_RIGHTS = {_REFER: 2, _TRUNCATE: 3, _DEVICE_REQUESTS: 5}
 """Rights that Landlock version 1 does not know, and the version that brought them."""
 _NETWORK_VERSION, _SCOPE_VERSION = 4, 6
 
-_SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
-    *("/opt", "/etc", "/nix", "/gnu", "/sys", "/proc"),
-)
-_SYSTEM_IN_COVERED = ("/run/current-system", "/run/systemd/resolve", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _OWN_DEVICES = ("/dev/ptmx", "/dev/pts")
 """Only with own mounts: otherwise they are the terminals of the user."""
-_COVERED = ("/home", "/root", "/run", "/var", "/mnt", "/media", "/srv", "/dev/shm", "/dev/mqueue")
-"""Directories with files and sockets of users and services; empty with own mounts."""
-_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
-_CHECK = CommandScope(session="check", workdir="/usr")
 
 
 class LandlockSandbox:
-    """Runs each command in a process that restricts itself first (see launcher.py)."""
+    """Runs each command in a process that restricts itself first (see starter.py)."""
 
-    name, contains = "sandbox", True
+    name, contains, kind = "sandbox", True, "landlock"
 
     def __init__(
         self,
@@ -72,23 +61,21 @@ class LandlockSandbox:
     ) -> None:
         """`version`: use Landlock as in this version or later. `isolate`: use namespaces if possible."""
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
-        self._version = launcher.landlock_version() if version is None else version
+        self._version = program.landlock_version() if version is None else version
         self._isolated: bool | None = None if isolate else False
         self._choosing = asyncio.Lock()
         newer = sum(right for right, since in _NEWER_RIGHTS.items() if since > self._version)
         self._known_rights = _ALL_RIGHTS & ~newer
         self._filters: dict[tuple[bool, ...], bytes] = {}
-        self._groups, self._git = ControlGroups(), GitGuard()
-        code = compile(Path(launcher.__file__).read_bytes(), launcher.__file__, "exec")  # once, not in each command
-        self._launcher = (sys.executable, "-I", "-S", "-c", _RUN_CODE, dumps(code).hex())
+        self._git = GitGuard()
+        self._contained = ContainedCommands(self, make_policy, namespaces, guard)
 
     async def check(self) -> str:
         if sys.platform != "linux":
             return "Landlock needs Linux"
         if not self._version:
             return "this kernel has no Landlock: it needs Linux 5.13 or later, and `landlock` in its `lsm=` parameter"
-        await self._choose_isolation()
-        return await self._try()
+        return "" if await self._choose_isolation() else await self._try_alone()
 
     def describe_gaps(self) -> list[str]:
         """What commands can do here, but not in bubblewrap. Call it after `check`."""
@@ -115,36 +102,40 @@ class LandlockSandbox:
         env: Mapping[str, str],
         link: Link = "output",
     ) -> AsyncIterator[Child]:
-        isolated = bool(self._isolated) if scope is _CHECK else await self._choose_isolation()
+        if await self._choose_isolation():
+            child_scope = self._contained.open(command, scope, cwd=cwd, env=env, link=link)
+        else:
+            child_scope = self._open_alone(command, scope, cwd=cwd, env=env, link=link)
+        async with child_scope as child:
+            yield child
+
+    @asynccontextmanager
+    async def _open_alone(
+        self, command: str | Sequence[str], scope: CommandScope, *, cwd: str, env: Mapping[str, str], link: Link
+    ) -> AsyncIterator[Child]:
+        """Without namespaces: the command has the files of this machine, as far as the rules allow."""
         policy = self._make_policy(scope)
-        inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
-        if not isolated:
-            env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
-        others = 0 if isolated else count_processes()  # without a user namespace they are counted with ours
-        async with self._enter_network(policy, scope, isolated) as fds:
-            with self._groups.open(policy.limits) as groups:
-                restrictions = {
-                    "groups": groups,
-                    "directory": real_directory(cwd),
-                    "limits": resource_limits(policy.limits, other_processes=others),
-                    "seccomp": self._filter(policy, isolated),
-                    **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
-                }
-                argv = (*self._launcher, dumps(restrictions).hex(), *inner)
-                child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds)
-                search = env.get("PATH", os.defpath)
+        env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
+        launch = Launch(
+            ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
+            env,
+            real_directory(cwd),
+            link,
+            resource_limits(policy.limits, other_processes=count_processes()),  # they are counted with ours
+        )
+        wanted = {"namespaces": 0, "landlock": None, "seccomp": self._filter(policy, isolated=False)}
+        view = self._find_ruleset(policy, scope)
+        search = env.get("PATH", os.defpath)
+        async with self._namespaces.starters.enter(policy.limits, self._guard) as starter:
+            with view.hold():
+                child_scope = starter.run(SparePlan(view, wanted), launch, ends_together=False)
                 async with self._git.open(policy.writable, search) as restored, child_scope as child:
-                    child.notes, child.ends_together = restored, isolated
+                    child.notes = restored
                     yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
-        if not self._isolated:
-            return path
-        for _, source, target in reversed(list(_list_mounts(self._make_policy(scope)))):
-            if source and is_inside(path, target):
-                return source + path[len(target) :]
-        return path
+        return find_host_path(path, self._make_policy(scope)) if self._isolated else path
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         folder = self._make_policy(scope).scratch
@@ -154,14 +145,13 @@ class LandlockSandbox:
         """Find out once whether namespaces and mounts work."""
         async with self._choosing:
             if self._isolated is None:
-                self._isolated = True
-                self._isolated = not await self._try()
+                self._isolated = not await self._contained.check()
             return self._isolated
 
-    async def _try(self) -> str:
+    async def _try_alone(self) -> str:
         """Run a command; the error if it fails."""
         try:
-            async with self.open(("true",), _CHECK, cwd="/", env={"PATH": os.defpath}) as child:
+            async with self._open_alone(("true",), CHECK, cwd="/", env={"PATH": os.defpath}, link="output") as child:
                 output = b""
                 while piece := await child.read():
                     output += piece
@@ -169,39 +159,49 @@ class LandlockSandbox:
         except OSError as error:
             return str(error)
         finally:
-            await self._namespaces.close(_CHECK.session)
+            await self._namespaces.close(CHECK.session)
         return output.decode(errors="replace").strip() if child.returncode else ""
 
-    @asynccontextmanager
-    async def _enter_network(
-        self, policy: SandboxPolicy, scope: CommandScope, isolated: bool
-    ) -> AsyncIterator[tuple[int, ...]]:
-        """The namespaces to enter: user and network, or only user for the network of this machine."""
-        if not isolated:
-            yield ()
-            return
-        async with self._namespaces.enter(scope, connected=policy.network != "none") as namespace:
-            yield (namespace.user,) if policy.network == "open" else (namespace.user, namespace.net)
+    async def make_root(self, plan: RootPlan, starter: Starter, user: int) -> Sequence[int]:
+        wanted = {"make": "root", "namespaces": 1, "system": plan.system, "staged": plan.sources, **plan.to_wire()}
+        return await starter.make(wanted, (user,))
 
-    def _isolation(self, policy: SandboxPolicy, fds: tuple[int, ...]) -> dict[str, object]:
-        """Namespaces, mounts, and rules for what is mounted."""
-        mounts = list(_list_mounts(policy))
-        rules = [(target, _READ if kind == "readonly" else _WRITE) for kind, source, target in mounts if source]
-        devices = [(path, _DEVICE) for path in _OWN_DEVICES]
-        return {
-            "namespaces": fds,
-            "mounts": mounts,
-            **self._landlock([*rules, *devices, ("/dev/shm", _WRITE)], sockets=True),
-        }
+    def restrict(self, policy: SandboxPolicy, plan: RootPlan) -> Mapping[str, Any]:
+        rules = [(place.target, _WRITE if place.kind == "bind" else _READ) for place in plan.places if place.source]
+        rules += [("/run", _WRITE), ("/var/tmp", _WRITE), ("/dev/shm", _WRITE)]
+        rules += [(path, _DEVICE) for path in _OWN_DEVICES]
+        return {"seccomp": self._filter(policy, isolated=True), **self._landlock(rules, sockets=True)}
 
-    def _rules_without_mounts(self, policy: SandboxPolicy) -> dict[str, object]:
+    def _find_ruleset(self, policy: SandboxPolicy, scope: CommandScope) -> View:
+        """The rules as a descriptor; made again when a path of them leads to something else. Raises OSError."""
         writable = (*policy.writable, policy.scratch, *filter(None, (policy.private_home,)))
         readable = policy.readable if policy.private_home else (*policy.readable, policy.workdir)
         rules = [*((path, _READ) for path in readable), *((path, _WRITE) for path in writable)]
-        return {"except": policy.hidden, **self._landlock(rules, sockets=policy.network == "open")}
+        described = self._landlock(rules, sockets=policy.network == "open")
+        paths = [path for path, _ in described["rules"]]
+        divided = {folder for path in policy.hidden for folder in _folders_to(path, paths)}
+        changed = tuple((path, os.stat(path).st_ctime_ns) for path in sorted(divided) if os.path.isdir(path))
+        made_of = described, policy.hidden, find_identities(iter(paths)), changed
+        found = self._namespaces.find_view(scope.session, self.kind, made_of)
+        if found is not None:
+            return found
+        ruleset = program.create_ruleset(described["landlock"])
+        made = self._namespaces.add_view(scope.session, self.kind, View((ruleset,), made_of))
+        given = {path for path, _ in rules}
+        for path, rights in described["rules"]:
+            try:
+                handle = program.open_path(path)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                if path in given:  # what a link of the system leads to has a rule of its own
+                    raise
+                continue
+            _allow(ruleset, handle, path, rights, policy.hidden)
+        return made
 
-    def _landlock(self, rules: Sequence[Rule], *, sockets: bool) -> dict[str, object]:
-        system = [*((path, _READ) for path in (*_SYSTEM, *_SYSTEM_IN_COVERED)), *((path, _DEVICE) for path in _DEVICES)]
+    def _landlock(self, rules: Sequence[Rule], *, sockets: bool) -> dict[str, Any]:
+        system = [*((path, _READ) for path in (*SYSTEM, "/proc")), *((path, _DEVICE) for path in program.DEVICES)]
         known = self._known_rights
         network = _BIND_AND_CONNECT if self._version >= _NETWORK_VERSION and not sockets else 0
         scopes = _ABSTRACT_SOCKETS_AND_SIGNALS if self._version >= _SCOPE_VERSION else 0
@@ -210,7 +210,7 @@ class LandlockSandbox:
             "rules": [(path, rights & known) for path, rights in (*system, *rules)],
         }
 
-    def _filter(self, policy: SandboxPolicy, isolated: bool) -> bytes:
+    def _filter(self, policy: SandboxPolicy, *, isolated: bool) -> bytes:
         options = (isolated or policy.network == "open", policy.user_namespaces, isolated)
         if options not in self._filters:
             inet, user_namespaces, namespaces = options
@@ -223,20 +223,43 @@ class LandlockSandbox:
         return self._filters[options]
 
 
-def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
-    """The file system of a command, read-only except for these; later ones cover earlier ones."""
-    yield from (("hide", "", folder) for folder in _COVERED if folder != policy.home)
-    yield from (("readonly", folder, folder) for folder in _SYSTEM_IN_COVERED if os.path.isdir(folder))
-    yield "devpts", "", "/dev/pts"
-    yield "bind", policy.scratch, "/tmp"
-    yield "bind", policy.scratch, policy.scratch
-    if policy.private_home:
-        yield "bind", policy.private_home, policy.home
-    else:
-        yield "readonly", policy.workdir, policy.workdir
-    yield from (("readonly", path, path) for path in policy.readable)
-    yield from (("bind", path, path) for path in policy.writable)
-    yield from (("bind", path, path) for path in list_folders_around(policy))
-    yield from (("readonly", path, path) for path in policy.protected)
-    yield from (("hide", "", path) for path in policy.hidden)
-    yield from (("readonly", source, seen) for seen, source in policy.files)
+def _folders_to(path: str, allowed: Sequence[str]) -> Iterator[str]:
+    """The folders from an allowed path to a hidden one below it, which are allowed child by child."""
+    folder = os.path.dirname(path)
+    while folder != "/":
+        if any(is_inside(folder, each) for each in allowed):
+            yield folder
+        folder = os.path.dirname(folder)
+
+
+def _allow(ruleset: int, handle: int, path: str, rights: int, exceptions: Sequence[str]) -> None:
+    """Allow what is opened and everything below, without the exceptions: if there are some, child by child.
+
+    Closes `handle`.
+    """
+    try:
+        if path in exceptions:
+            return
+        below = tuple(other for other in exceptions if is_inside(other, path))
+        if not below or not stat.S_ISDIR(os.fstat(handle).st_mode):
+            program.add_rule(ruleset, handle, rights)
+            return
+        for name in _list_names(handle):
+            try:
+                inner = program.open_name(handle, name)
+            except OSError:  # a link, or gone
+                continue
+            _allow(ruleset, inner, os.path.join(path, name), rights, below)
+    finally:
+        os.close(handle)
+
+
+def _list_names(folder: int) -> list[str]:
+    try:
+        reading = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return []
+    try:
+        return os.listdir(reading)
+    finally:
+        os.close(reading)

@@ -7,15 +7,13 @@ this process may create one, as root or in a service of the user's systemd.
 
 import os
 import resource
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 from alipes.runtime.sandbox.policy import SandboxLimits
 
-_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 126; shift; done; shift; exec "$@"'
 _PREFIX = "alipes-"
 
 
@@ -32,39 +30,6 @@ def resource_limits(limits: SandboxLimits, *, other_processes: int = 0) -> list[
         resource.RLIMIT_CPU: limits.cpu_seconds,
     }
     return [(kind, limit) for kind, limit in found.items() if limit]
-
-
-def limit_command(limits: SandboxLimits) -> str:
-    """The start of a bash command line that sets the limits; empty if there are none. It saves starting `prlimit`."""
-    letters = {
-        resource.RLIMIT_DATA: ("d", 1024),
-        resource.RLIMIT_NPROC: ("u", 1),
-        resource.RLIMIT_FSIZE: ("f", 1024),
-        resource.RLIMIT_CPU: ("t", 1),
-    }
-    options = [f"-{letters[kind][0]} {limit // letters[kind][1]}" for kind, limit in resource_limits(limits)]
-    return f"ulimit {' '.join(options)}; " if options else ""
-
-
-def limit_arguments(limits: SandboxLimits) -> list[str]:
-    """Arguments that run the rest within the limits, by `prlimit` of util-linux. Empty if there are none.
-
-    Run it inside a user namespace of its own: processes are counted per user and namespace.
-    """
-    names = {
-        resource.RLIMIT_DATA: "data",
-        resource.RLIMIT_NPROC: "nproc",
-        resource.RLIMIT_FSIZE: "fsize",
-        resource.RLIMIT_CPU: "cpu",
-    }
-    options = [f"--{names[kind]}={limit}" for kind, limit in resource_limits(limits)]
-    program = os.path.realpath(shutil.which("prlimit") or "/usr/bin/prlimit")
-    return [program, *options, "--"] if options else []
-
-
-def join_arguments(groups: Sequence[str]) -> list[str]:
-    """Arguments that run the rest in the groups of `ControlGroups.open`. Run it outside of any namespace."""
-    return ["/bin/sh", "-c", _JOIN, "sh", *groups, "--"] if groups else []
 
 
 def count_processes() -> int:
@@ -84,7 +49,7 @@ class ControlGroups:
 
     @contextmanager
     def open(self, limits: SandboxLimits) -> Iterator[tuple[str, ...]]:
-        """A new group for one command: the files into which it writes 0 to join. Empty if none can be made.
+        """A new group for one command at a time: the files into which it writes 0 to join. Empty if none can be made.
 
         Leave it when the processes of the command have ended.
         """
@@ -105,7 +70,7 @@ class ControlGroups:
             values["pids.max"] = limits.processes
         if not values:
             return None
-        group = parent / f"{_PREFIX}{os.getpid()}-{next(self._numbers)}"
+        group = parent / f"{_PREFIX}{_process_namespace()}-{os.getpid()}-{next(self._numbers)}"
         try:
             group.mkdir()
         except OSError:
@@ -158,8 +123,16 @@ def _remove(group: Path) -> bool:
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove groups of processes that were killed."""
-    for group in parent.glob(f"{_PREFIX}*-*"):
-        owner = group.name.removeprefix(_PREFIX).partition("-")[0]
+    """Remove groups of processes that were killed. Those of other process namespaces are left alone: their processes
+    are not ours to see."""
+    for group in parent.glob(f"{_PREFIX}{_process_namespace()}-*-*"):
+        owner = group.name.split("-")[2]
         if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
             _remove(group)
+
+
+def _process_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0

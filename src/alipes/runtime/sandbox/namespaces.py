@@ -1,23 +1,21 @@
-"""Network namespaces of conversations: commands of one conversation share loopback and nothing else."""
+"""Namespaces of conversations: commands of one conversation share loopback and files, and nothing else."""
 
 import asyncio
 import os
+import select
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from alipes.kernel.turns import Turn
-from alipes.runtime.processes.child import open_child
-from alipes.runtime.sandbox import namespace_child
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.starters import Starter, Starters, View
 
 PROXY_PORT = 3128
 """Where the egress proxy listens inside each namespace."""
 MAX_IDLE = 64
 """Namespaces that are kept although no command uses them."""
-START_TIMEOUT_S = 20.0
 
 
 class NetworkNamespace:
@@ -77,14 +75,20 @@ class NetworkNamespaces:
         self._open: dict[tuple[str, bool], NetworkNamespace] = {}
         """By conversation, and whether connections may be made out of it."""
         self._opening: dict[tuple[str, bool], asyncio.Lock] = {}
+        self.starters = Starters()
+        self._views: dict[tuple[str, str], View] = {}
+        """By conversation and kind."""
+        self._mounts = MountWatch()
 
     @asynccontextmanager
-    async def enter(self, scope: CommandScope, *, connected: bool = True) -> AsyncIterator[NetworkNamespace]:
+    async def enter(
+        self, scope: CommandScope, starter: Starter, *, connected: bool = True
+    ) -> AsyncIterator[NetworkNamespace]:
         """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made.
 
         Without `connected` it is another one, out of which nothing leads.
         """
-        namespace = await self._find(scope, connected)
+        namespace = await self._find(scope, starter, connected)
         if connected:
             self._server.set_turn(scope.session, scope.turn)
         namespace.commands += 1
@@ -92,6 +96,28 @@ class NetworkNamespaces:
             yield namespace
         finally:
             namespace.commands -= 1
+
+    def find_view(self, session: str, kind: str, made_of: object) -> View | None:
+        """The view of a conversation, if nothing has changed since it was made."""
+        if self._mounts.has_changed():
+            for key in [*self._views]:
+                self._close_view(key)
+        found = self._views.get((session, kind))
+        if found is not None and found.made_of != made_of:
+            self._close_view((session, kind))
+            return None
+        return found
+
+    def add_view(self, session: str, kind: str, view: View) -> View:
+        """Keep a view for the next commands of the conversation."""
+        self._close_view((session, kind))
+        self._views[session, kind] = view
+        return view
+
+    def _close_view(self, key: tuple[str, str]) -> None:
+        if view := self._views.pop(key, None):
+            self.starters.forget(view)
+            view.close()
 
     def set_turn(self, session: str, turn: Turn | None) -> None:
         """The turn whose person is asked about connections from now on."""
@@ -105,13 +131,13 @@ class NetworkNamespaces:
         """True if a connection of the conversation waits for a person's answer."""
         return self._server.is_asking(session)
 
-    async def _find(self, scope: CommandScope, connected: bool) -> NetworkNamespace:
+    async def _find(self, scope: CommandScope, starter: Starter, connected: bool) -> NetworkNamespace:
         key = (scope.session, connected)
         async with self._opening.setdefault(key, asyncio.Lock()):
             found = self._open.pop(key, None)
             if found is None:
-                *namespaces, listener = await make_namespace()
-                found = NetworkNamespace(*namespaces)
+                user, net, listener = await starter.make({"make": "network", "port": PROXY_PORT})
+                found = NetworkNamespace(user, net)
                 server = self._server if connected else NoConnections()
                 server.serve(socket.socket(fileno=listener), scope)
             self._open[key] = found  # the most recently used is last
@@ -129,10 +155,17 @@ class NetworkNamespaces:
 
     async def close(self, session: str) -> None:
         """Close the namespaces of a conversation."""
+        for key in [key for key in self._views if key[0] == session]:
+            self._close_view(key)
         for connected in (True, False):
             await self._close((session, connected))
 
     async def close_all(self) -> None:
+        """Close everything, and end the starters; they start again with the next command."""
+        self.starters.close()
+        for view in [*self._views]:
+            self._close_view(view)
+        self._mounts.close()
         for key in [*self._open]:
             await self._close(key)
 
@@ -145,27 +178,23 @@ class NetworkNamespaces:
                 await self._server.close_scope(key[0])
 
 
-async def make_namespace() -> tuple[int, int, int]:
-    """A new user and network namespace, and a socket that listens on the proxy port in it.
+class MountWatch:
+    """Tells whether something was mounted or unmounted on this machine: a view does not show it."""
 
-    Raises OSError if the system does not allow it.
-    """
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            argv = (sys.executable, "-I", "-S", namespace_child.__file__, str(theirs.fileno()), str(PROXY_PORT))
-            scope = open_child(argv, cwd="/", env={"PATH": os.defpath}, fds=(theirs.fileno(),))
-            async with asyncio.timeout(START_TIMEOUT_S), scope as child:
-                theirs.close()
-                output = b""
-                while piece := await child.read():
-                    output += piece
-                await child.wait()
-        if child.returncode:
-            reason = output.decode(errors="replace").strip().rpartition("\n")[2]
-            raise OSError(f"no network namespace could be made: {reason}")
-        _, fds, _, _ = socket.recv_fds(ours, 16, 3)
-    if len(fds) != 3:
-        raise OSError("no network namespace could be made")
-    user, net, listener = fds
-    return user, net, listener
+    def __init__(self) -> None:
+        self._handle = -1
+        self._poll = select.poll()
+
+    def has_changed(self) -> bool:
+        """True if something has changed since the last time. The first time there is nothing to compare."""
+        if self._handle < 0:
+            self._handle = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+            self._poll.register(self._handle, select.POLLPRI | select.POLLERR)
+            self._poll.poll(0)
+        return bool(self._poll.poll(0))
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            self._poll.unregister(self._handle)
+            os.close(self._handle)
+            self._handle = -1

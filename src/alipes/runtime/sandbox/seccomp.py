@@ -1,4 +1,4 @@
-"""System call filter of sandboxed commands: a classic BPF program for `bwrap --seccomp` and the launcher.
+"""System call filter of sandboxed commands: a classic BPF program that the starter installs.
 
 It is a list of what is refused: mounts, namespaces, kernel modules, keyrings, BPF, clocks, io_uring, raw and exotic
 sockets, input into a terminal (TIOCSTI). Everything else stays allowed, so that new programs keep working.

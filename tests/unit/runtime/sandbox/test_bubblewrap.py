@@ -93,8 +93,9 @@ async def test_protected_paths_are_read_only_and_cannot_be_moved_away(tmp_path):
     world = World(tmp_path)
     hooks = world.project / ".git" / "hooks"
     hooks.mkdir(parents=True)
-    async with World(tmp_path / "other", protected=(str(hooks),)) as other:
-        output, _ = await other.run(f"touch {hooks}/x; mv {hooks.parent} {hooks.parent}2")
+    world.policy = structs.replace(world.policy, protected=(str(hooks),))
+    async with world:
+        output, _ = await world.run(f"touch {hooks}/x; mv {hooks.parent} {hooks.parent}2")
     assert "Read-only file system" in output
     assert hooks.is_dir() and not list(hooks.iterdir())
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alipes.runtime.sandbox import launcher
+from alipes.runtime.sandbox import starter
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy
 from tests.unit.runtime.sandbox.test_seccomp import EVERYDAY
 
-VERSION = launcher.landlock_version()
+VERSION = starter.landlock_version()
 PATH = os.defpath
 pytestmark = pytest.mark.skipif(not VERSION, reason="this kernel has no Landlock")
 scoped = pytest.mark.skipif(VERSION < 6, reason="this Landlock does not know scopes")
@@ -84,6 +84,14 @@ class Machine:
             if not self.running:
                 await self.namespaces.close_all()
 
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Ends what stays for the next command."""
+        try:
+            yield
+        finally:
+            await self.namespaces.close_all()
+
     async def python(self, code: str, *arguments: object) -> str:
         """What a Python program prints; the name of the exception that ended it, if one did."""
         program = (
@@ -121,19 +129,22 @@ def isolated(tmp_path_factory) -> Machine:
 
 
 async def test_check_finds_no_fault(alone):
-    assert await alone.sandbox.check() == ""
+    async with alone.closed():
+        assert await alone.sandbox.check() == ""
 
 
 async def test_namespaces_are_used_where_they_work(isolated):
     fresh = LandlockSandbox(lambda scope: isolated.policy, isolated.namespaces)
-    assert await fresh.check() == ""
+    async with isolated.closed():
+        assert await fresh.check() == ""
     assert fresh.scratch(isolated.scope) == (str(isolated.scratch), "/tmp")
 
 
 async def test_landlock_alone_is_used_where_namespaces_do_not_work(isolated):
     isolated.set(readable=("/no/such/path",))
     fresh = LandlockSandbox(lambda scope: isolated.policy, isolated.namespaces)
-    assert await fresh.check() == ""
+    async with isolated.closed():
+        assert await fresh.check() == ""
     assert fresh.scratch(isolated.scope) == (str(isolated.scratch), str(isolated.scratch))
 
 
@@ -232,7 +243,8 @@ async def test_protected_path_cannot_be_changed(isolated):
 async def test_old_landlock_refuses_to_truncate_by_path(tmp_path):
     machine = Machine(tmp_path, isolate=False, version=1)
     target = machine.outside / "file"
-    assert await machine.sandbox.check() == ""
+    async with machine.closed():
+        assert await machine.sandbox.check() == ""
     assert await machine.python("os.truncate(sys.argv[1], 0)", target) == "PermissionError"
     assert target.read_text() == "text of file"
 
@@ -427,7 +439,8 @@ async def test_background_process_does_not_outlive_its_command_in_a_pid_namespac
 
 
 async def test_gaps_are_fewer_with_namespaces(alone, isolated):
-    assert await isolated.sandbox.check() == ""
+    async with isolated.closed():
+        assert await isolated.sandbox.check() == ""
     assert set(isolated.sandbox.describe_gaps()) < set(alone.sandbox.describe_gaps())
 
 
