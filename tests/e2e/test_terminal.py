@@ -182,7 +182,7 @@ async def test_a_cut_off_answer_is_removed_or_marked(home):
             await terminal.until("The whole answer.\n\n›")
             text = " ".join(terminal.text.split())
     assert "Half an ans" not in text and "And half of" not in text
-    assert "A whole paragraph. · connection lost; ignore the partial answer above" in text
+    assert "A whole paragraph. · Ignore the partial answer above: Connection lost." in text
 
 
 async def test_the_status_line_shows_what_it_waits_for(home):
