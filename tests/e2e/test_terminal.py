@@ -146,6 +146,7 @@ async def test_after_kill_9_the_next_start_resumes_the_turn(home):
             assert await terminal.ended() == -signal.SIGKILL
         async with TerminalProcess.of(home) as terminal:
             await terminal.until("› say it\n\n· Resuming the interrupted turn\n\nAll of it.\n\n›")
+            await terminal.until(lambda: "esc to stop" not in terminal.text)
             terminal.type("/status" + ENTER)
             await terminal.until("nothing is running")
     assert len(server.requests) == 2

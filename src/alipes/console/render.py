@@ -114,8 +114,9 @@ def format_resumption(started: turns.TurnStarted) -> str:
         return ""
     if not started.calls:
         return "Resuming the interrupted turn"
-    done = f"{started.calls_done} of {formatting.format_count(started.calls, 'step')}"
-    return f"Resumed: {done} {'was' if started.calls == 1 else 'were'} already done."
+    if started.calls_done < started.calls:
+        return f"Resumed. Step {started.calls_done + 1} was cut off."
+    return f"Resumed after step {started.calls}."
 
 
 def format_retraction(reason: str) -> str:
