@@ -109,6 +109,19 @@ async def test_ctrl_c_without_a_turn_clears_the_input_and_then_offers_to_quit(ho
         assert await terminal.ended() == 0
 
 
+async def test_a_key_ends_the_offer_to_quit_and_typed_text_stays_in_the_history(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("Using scripted/echo")
+        terminal.type(CTRL_C)
+        await terminal.until("Press Ctrl-C again to quit")
+        terminal.type("precious text")
+        await terminal.until(lambda: "› precious text" in terminal.rows and "again to quit" not in terminal.text)
+        terminal.type(CTRL_C)
+        await terminal.until(lambda: "› precious text" not in terminal.rows)
+        terminal.type("\x1b[A")
+        await terminal.until(lambda: "› precious text" in terminal.rows)
+
+
 async def test_ctrl_d_deletes_text_and_quits_on_empty_input(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         terminal.type("ab\x1b[D\x1b[D")

@@ -118,6 +118,8 @@ class TerminalCommands:
         reply = await commands.run(context, parsed)
         if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
             self._show_reply(typed, reply)
+        if reply.turns:
+            view.set_modes(await app.store.sessions.unfinished(inbound.address.key))
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         await self._carry_out(reply)
         self._update_completions()

@@ -260,6 +260,8 @@ class TerminalSession:
         except MessageRejected as refused:
             turn = None
             self._view.note(str(refused), bad=not refused.by_choice)
+        if turn:
+            self._view.set_modes(await self._app.store.sessions.unfinished(self._address.key))
         self._view.send_finished(typed.id, shown, *([turn] if turn else []))
 
     async def _undo_last_turn(self, inbound: Inbound) -> None:

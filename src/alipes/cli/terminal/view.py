@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from alipes.cli.terminal.terminal import TerminalApp
@@ -141,8 +142,13 @@ class SessionView:
         self.update()
 
     def add_queued(self, waiting: PendingTurn) -> None:
+        self.set_modes((waiting,))
         queue = self._bottom.held if waiting.held else self._bottom.queued
         queue[waiting.id] = self._labels.get(waiting.text, waiting.text)
+
+    def set_modes(self, messages: Iterable[PendingTurn]) -> None:
+        """Note which queued messages wait for the end of the running turn."""
+        self._bottom.after_turn = {each.id for each in messages if each.busy == "queue"} | self._bottom.after_turn
 
     def _changed_queue(self, turn: str, event: turns.Event) -> bool:
         """Handle an event about messages that have not started; False for others."""
