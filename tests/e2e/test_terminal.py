@@ -109,6 +109,19 @@ async def test_ctrl_c_without_a_turn_clears_the_input_and_then_offers_to_quit(ho
         assert await terminal.ended() == 0
 
 
+async def test_a_key_ends_the_offer_to_quit_and_typed_text_stays_in_the_history(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("Using scripted/echo")
+        terminal.type(CTRL_C)
+        await terminal.until("Press Ctrl-C again to quit")
+        terminal.type("precious text")
+        await terminal.until(lambda: "› precious text" in terminal.rows and "again to quit" not in terminal.text)
+        terminal.type(CTRL_C)
+        await terminal.until(lambda: "› precious text" not in terminal.rows)
+        terminal.type("\x1b[A")
+        await terminal.until(lambda: "› precious text" in terminal.rows)
+
+
 async def test_ctrl_d_deletes_text_and_quits_on_empty_input(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         terminal.type("ab\x1b[D\x1b[D")
@@ -146,6 +159,7 @@ async def test_after_kill_9_the_next_start_resumes_the_turn(home):
             assert await terminal.ended() == -signal.SIGKILL
         async with TerminalProcess.of(home) as terminal:
             await terminal.until("› say it\n\n· Resuming the interrupted turn\n\nAll of it.\n\n›")
+            await terminal.until(lambda: "esc to stop" not in terminal.text)
             terminal.type("/status" + ENTER)
             await terminal.until("nothing is running")
     assert len(server.requests) == 2
@@ -182,7 +196,7 @@ async def test_a_cut_off_answer_is_removed_or_marked(home):
             await terminal.until("The whole answer.\n\n›")
             text = " ".join(terminal.text.split())
     assert "Half an ans" not in text and "And half of" not in text
-    assert "A whole paragraph. · connection lost; ignore the partial answer above" in text
+    assert "A whole paragraph. · Ignore the partial answer above: Connection lost." in text
 
 
 async def test_the_status_line_shows_what_it_waits_for(home):

@@ -55,7 +55,7 @@ async def test_in_queue_mode_messages_are_answered_in_order(home):
             terminal.type("first" + ENTER)
             await server.asked()
             terminal.type("second" + ENTER + "third" + ENTER)
-            await terminal.until("· queued: second\n· queued: third\n›")
+            await terminal.until("· after this turn: second\n· after this turn: third\n›")
             await terminal.until("2 queued")
             await terminal.until("› first\n\none\n\n› second\n\ntwo\n\n› third\n\nthree\n\n›")
             assert "queued" not in terminal.text
@@ -70,7 +70,7 @@ async def test_by_default_the_running_turn_gets_the_message_at_its_next_step(hom
             terminal.type("do this" + ENTER)
             await terminal.until("running a command")
             terminal.type("and that" + ENTER)
-            await terminal.until("· queued: and that")
+            await terminal.until("· next step: and that")
             (tmp_path / "go").touch()
             await terminal.until("› and that\n\nBoth done.\n\n›")
             await terminal.until(lambda: "queued" not in terminal.text)
@@ -114,7 +114,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "undo": "Undone: “stall",
         "redo": "Nothing to redo.",
         "rewind": "Turn undone.",
-        "init": "queued: /init",
+        "init": "next step: /init",
         "diff": "No diff: not a git repository.",
         "branch": "Created a branch",
         "retry": "Retrying:",

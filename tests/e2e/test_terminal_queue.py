@@ -25,7 +25,7 @@ async def queue_two(terminal: TerminalProcess) -> None:
     terminal.type("first" + ENTER)
     await terminal.until("A long story")
     terminal.type("second" + ENTER + "third" + ENTER)
-    await terminal.until("· queued: second\n· queued: third\n")
+    await terminal.until("· next step: second\n· next step: third\n")
 
 
 @pytest.mark.parametrize("stop", [CTRL_C, "/stop" + ENTER], ids=["ctrl-c", "command"])
@@ -39,7 +39,7 @@ async def test_a_stop_keeps_the_queued_messages_until_they_are_sent(home, stop):
             await terminal.until(KEPT)
             await terminal.until("A long story\n\n· stopped\n")
             await terminal.until("· kept: second\n· kept: third\n")
-            assert "queued: second" not in terminal.text.split(KEPT)[1]
+            assert "next step: second" not in terminal.text.split(KEPT)[1]
             terminal.type("/status" + ENTER)
             await terminal.until("nothing is running")
             assert asked(server) == ["first"], "a stop starts nothing"

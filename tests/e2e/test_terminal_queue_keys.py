@@ -1,7 +1,10 @@
 """Keys for queued messages and permission modes."""
 
+import asyncio
+
 import pytest
 
+from alipes.cli.terminal.input.key_bindings import KEEP_QUEUE_S
 from tests.e2e.program import Home
 from tests.world.model_server import ModelServer, Say, Stall
 from tests.world.terminal_process import ENTER, ESCAPE, TerminalProcess
@@ -23,7 +26,7 @@ async def queue_a_message(terminal: TerminalProcess) -> None:
     terminal.type("a tale" + ENTER)
     await terminal.until("Once upon a time")
     terminal.type("only once please" + ENTER)
-    await terminal.until("· queued: only once please\n")
+    await terminal.until("· next step: only once please\n")
 
 
 async def test_up_takes_a_queued_message_back_and_it_is_sent_once(home):
@@ -34,9 +37,9 @@ async def test_up_takes_a_queued_message_back_and_it_is_sent_once(home):
             await queue_a_message(terminal)
             terminal.type(UP)
             await terminal.until(lambda: "› only once please" in terminal.rows)
-            await terminal.until(lambda: "queued" not in terminal.text)
+            await terminal.until(lambda: "next step" not in terminal.text)
             terminal.type("!" + ENTER)
-            await terminal.until("· queued: only once please!")
+            await terminal.until("· next step: only once please!")
             await terminal.until("1 queued")
             assert terminal.text.count("only once please") == 1
             terminal.type(ESCAPE)
@@ -54,12 +57,45 @@ async def test_escape_keeps_the_queue_and_a_second_escape_discards_it(home):
             terminal.type(ESCAPE)
             await terminal.until("kept: only once please")
             await terminal.until("· stopped")
+            await asyncio.sleep(KEEP_QUEUE_S)  # an earlier one is meant for the stop
             terminal.type(ESCAPE)
             await terminal.until("Discarded 1 message")
             await terminal.until(lambda: "kept: only" not in terminal.text)
             terminal.type("other" + ENTER)
             await terminal.until("Another.")
     assert asked(server) == ["a tale", "other"]
+
+
+async def test_escape_twice_brings_queued_messages_back_into_the_input(home):
+    async with ModelServer([Stall("Once upon a time"), Say("Both.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await queue_a_message(terminal)
+            terminal.type("/queue a joke" + ENTER)
+            await terminal.until("· after this turn: a joke\n")
+            terminal.type(ESCAPE)
+            await terminal.until("kept: a joke")
+            terminal.type(ESCAPE)
+            await terminal.until(lambda: "› only once please" in terminal.rows and "  a joke" in terminal.rows)
+            await terminal.until(lambda: "· kept: " not in terminal.text)
+            terminal.type(ENTER)
+            await terminal.until("Both.")
+    assert asked(server) == ["a tale", "only once please\n\na joke"]
+
+
+async def test_up_takes_a_message_back_as_what_it_was(home):
+    async with ModelServer([Stall("Once upon a time"), Say("Ha.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await queue_a_message(terminal)
+            terminal.type("/queue a joke" + ENTER)
+            await terminal.until("· after this turn: a joke\n")
+            terminal.type(UP)
+            await terminal.until(lambda: "› /queue a joke" in terminal.rows)
+            await terminal.until(lambda: "after this turn" not in terminal.text)
+            terminal.type(ENTER)
+            await terminal.until("· after this turn: a joke\n")
+            assert terminal.text.count("· next step: ") == 1
 
 
 async def test_up_takes_back_a_held_message(home):

@@ -233,4 +233,4 @@ async def test_a_killed_turn_says_how_much_was_done_when_it_resumes(home, tmp_pa
             await terminal.ended()
         async with TerminalProcess.of(home) as terminal:
             await terminal.until("Done now.")
-            assert "· Resumed: 2 of 3 steps were already done." in terminal.text
+            assert "· Resumed. Step 3 was cut off." in terminal.text

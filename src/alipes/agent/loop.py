@@ -177,18 +177,20 @@ class _TurnLoop:
         self, agent: Agent, turn: Turn, emit: Emit, *, take_steered: TakeSteered, check_stop: CheckStop
     ) -> None:
         self._agent, self._turn, self._emit, self._take_steered = agent, turn, emit, take_steered
-        self._call_context = ModelCallContext(turn, emit, agent.retry, agent.hooks, check_stop)
+        wanted = turn.inbound.model or turn.model
+        names = (wanted or agent.model, *agent.fallback)
+        self.models = FallbackModels(
+            agent.cooldowns, agent.models, names, insist=bool(wanted), last_resort=agent.last_resort
+        )
+        self._call_context = ModelCallContext(
+            turn, emit, agent.retry, agent.hooks, check_stop, has_fallback=self.models.has_next
+        )
         self.budget = TurnBudget(agent.spending, self._call_context)
         self.transcript = Transcript(turn, emit, self.budget)
         self.fitting = ContextFitter(agent.compactor, turn, emit)
         self._system = agent.system(turn)
         self._specs = tool_calls.visible_specs(agent.tools, turn.inbound)
         self._search = ToolSearch(agent.tools, agent.deferrable, agent.rank_tools)
-        wanted = turn.inbound.model or turn.model
-        names = (wanted or agent.model, *agent.fallback)
-        self.models = FallbackModels(
-            agent.cooldowns, agent.models, names, insist=bool(wanted), last_resort=agent.last_resort
-        )
         self._tools = ToolRunner(
             {**agent.tools, TOOL_SEARCH: self._search} if agent.deferrable else agent.tools,
             agent.hooks,
@@ -341,7 +343,8 @@ class _TurnLoop:
         self._empty_replies += 1
         if self._empty_replies > 1:
             return "failed", f"{model} gave an empty answer twice"
-        await self._emit(Retracted(f"{model} gave an empty answer; retrying"))
+        await self._emit(Retracted("the answer was empty"))
+        await self._emit(Notice(f"{model} gave an empty answer. Retrying", live=True))
         return None
 
     async def _summarise(self) -> TurnEnd:

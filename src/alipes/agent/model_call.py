@@ -28,11 +28,16 @@ from alipes.plugins.specs import ModelAttempt
 from alipes.providers.registry import Backend
 from alipes.runtime.tasks import backoff
 
+RATE_LIMIT_WAITS_S, OUTAGE_WAITS_S = (2.0, 5.0, 15.0, 30.0), (1.0, 2.0, 5.0, 10.0)
+"""The waits after a rate limit and after an error of the server, unless the server names another."""
+SHORT_WAIT_S = 5.0
+"""The longest wait if another model can take over."""
+
 
 class RetryPolicy(Struct, frozen=True):
     """How often and how long to retry; clock, sleep and random source are replaceable."""
 
-    attempts: int = 4
+    attempts: int = 5
     max_wait: float = 120.0
     """Seconds to wait in total for one answer; a server that asks for more is given up."""
     clock: Callable[[], float] = time.monotonic
@@ -64,6 +69,8 @@ class ModelCallContext(Struct, frozen=True):
     hooks: HookDispatcher = HookDispatcher()
     check_stop: CheckStop = never_stopped
     progress: CallProgress = field(default_factory=CallProgress)
+    has_fallback: Callable[[], bool] = lambda: False
+    """Another model takes over if this one fails: then there is one short wait only."""
 
 
 async def call_model(backend: Backend, request: Request, context: ModelCallContext, step: int = 1) -> ModelReply:
@@ -73,29 +80,44 @@ async def call_model(backend: Backend, request: Request, context: ModelCallConte
     `ProviderError` at once.
     """
     waited, retry = 0.0, context.retry
-    for number in range(1, retry.attempts + 1):
-        attempt = ModelAttempt(os.urandom(8).hex(), backend.name, request, step, number, retry.attempts, time.time())
+    limit = min(retry.attempts, 2) if context.has_fallback() else retry.attempts
+    for number in range(1, limit + 1):
+        attempt = ModelAttempt(os.urandom(8).hex(), backend.name, request, step, number, limit, time.time())
         try:
             return await _attempt_call(backend, attempt, context)
         except Transient as error:
-            pause = error.retry_after or backoff(number, retry.random)
-            if number == retry.attempts:
+            pause = _choose_pause(error, number, retry)
+            if number == limit or (context.has_fallback() and pause > SHORT_WAIT_S):
                 raise
             if waited + pause > retry.max_wait:
                 asked = f"server asked for a {pause:.0f} s wait; limit is {retry.max_wait:.0f} s"
                 raise Transient(f"{error} ({asked})", error.retry_after) from error
-            trouble = str(error)
-        await context.emit(Notice(_format_retry(backend.name, trouble, pause, f"{number + 1}/{retry.attempts}")))
+            trouble = error.brief or _name_model(backend.name, str(error))
+        await context.emit(Notice(_format_retry(trouble, pause, f"{number + 1}/{limit}"), live=True))
         await retry.sleep(pause)
         waited += pause
     raise AssertionError("the last attempt returns or raises")
 
 
-def _format_retry(model: str, trouble: str, pause: float, attempt: str) -> str:
-    """`openai is unavailable (500). Retrying in 3 s (2/4)`. The model is named unless its provider is."""
-    named = trouble.startswith(model.partition("/")[0])
+def _choose_pause(error: Transient, number: int, retry: RetryPolicy) -> float:
+    """Seconds to wait after attempt `number`: what the server asks for, else longer each time."""
+    if error.retry_after:
+        return error.retry_after
+    if error.status is None or error.status < 429:
+        return backoff(number, retry.random)
+    waits = RATE_LIMIT_WAITS_S if error.status == 429 else OUTAGE_WAITS_S
+    return waits[min(number, len(waits)) - 1] * (1 + retry.random() / 10)  # not all turns at the same moment
+
+
+def _name_model(model: str, trouble: str) -> str:
+    """`openai/gpt: the trouble`. The model is named unless its provider is."""
+    return trouble if trouble.startswith(model.partition("/")[0]) else f"{model}: {trouble}"
+
+
+def _format_retry(trouble: str, pause: float, attempt: str) -> str:
+    """`Rate limit of openai reached. Retrying in 3 s (2/5)`."""
     wait = f" in {pause:.0f} s" if pause >= 1 else ""
-    return f"{trouble if named else f'{model}: {trouble}'}. Retrying{wait} ({attempt})"
+    return f"{trouble.rstrip('. ')}. Retrying{wait} ({attempt})"
 
 
 async def _attempt_call(backend: Backend, attempt: ModelAttempt, context: ModelCallContext) -> ModelReply:
@@ -133,13 +155,13 @@ async def _read_stream(provider: Provider, request: Request, context: ModelCallC
                     progress.received_chars += len(delta.text)
                     await emit(delta)
         if reply is None:
-            raise Transient("the answer ended early")
+            raise Transient("the answer ended early", brief="Connection lost")
         if reply.stop == "refused":
             raise Refused(f"the model declined to answer: {reply.message.text}".rstrip(": "))
     except ProviderError as error:
         progress.end()
         if shown:
-            await emit(Retracted(str(error)))
+            await emit(Retracted(error.brief if isinstance(error, Transient) and error.brief else str(error)))
         raise
     progress.end()
     return reply
@@ -213,6 +235,10 @@ class FallbackModels:
         self._aside = "" if self._names[0] == names[0] else f"{names[0]} failed recently"
         self.backend: Backend | None = None
         """The model used last."""
+
+    def has_next(self) -> bool:
+        """True if another model takes over when this one fails; a demo model does not count."""
+        return any(each != self._last_resort for each in self._names[1:])
 
     async def call_first_available(self, put: Callable[[Backend], Awaitable[T]], emit: Emit) -> T:
         """The result of `put` for the first model that answers; each change of model is announced.

@@ -1,6 +1,6 @@
 """Completes a transcript: answers calls that a crash or a stop left open. Pure functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import structs
@@ -8,21 +8,28 @@ from msgspec import structs
 from alipes.kernel.messages import Message, Part, ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 
-CRASHED = "Interrupted by a crash; result unknown. Check before running it again."
+CUT_OFF = "Cut off when alipes quit; result unknown. Check before running it again."
 INTERRUPTED = "Interrupted; result unknown. Check before running it again."
-REASONS = {"stopped": "the turn was stopped", "failed": "the turn failed"}
+REASONS = {"stopped": "Stopped", "failed": "The turn failed"}
 
 ToolResults: TypeAlias = Mapping[str, ToolResult | None]
 
 
-def unanswered_calls(messages: tuple[Message, ...]) -> tuple[ToolCall, ...]:
-    """The calls of the last assistant message without a result."""
+def unanswered_calls(messages: tuple[Message, ...], *, cut_off: bool = False) -> tuple[ToolCall, ...]:
+    """The calls of the last assistant message without a result. `cut_off`: also those whose result is unknown."""
     answered: set[str] = set()
     for message in reversed(messages):
         if message.role == "assistant":
             return tuple(call for call in message.calls if call.id not in answered)
-        answered.update(part.call_id for part in message.parts if isinstance(part, ToolResult))
+        results = (part for part in message.parts if isinstance(part, ToolResult))
+        answered.update(part.call_id for part in results if not (cut_off and part.outcome == "unknown"))
     return ()
+
+
+def count_calls(messages: tuple[Message, ...], results: Collection[str]) -> tuple[int, int]:
+    """The calls of a turn, and how many are done. `results`: ids of calls whose result is in no message yet."""
+    total, open_calls = sum(len(message.calls) for message in messages), unanswered_calls(messages, cut_off=True)
+    return total, total - sum(call.id not in results for call in open_calls)
 
 
 def known_results(
@@ -40,7 +47,7 @@ def known_results(
         if result is not None:
             known[call.id] = result
         elif effect(call) == "write":
-            known[call.id] = ToolResult(call.id, CRASHED, "unknown")
+            known[call.id] = ToolResult(call.id, CUT_OFF, "unknown")
     return known
 
 
@@ -60,8 +67,8 @@ def _closing_result(call: ToolCall, acts: ToolResults, why: str) -> ToolResult:
     if (result := acts.get(call.id)) is not None:
         return result
     if call.id in acts:
-        return ToolResult(call.id, f"{why} while this call was running; it may have taken partial effect", "cancelled")
-    return ToolResult(call.id, f"{why} before this call started", "cancelled")
+        return ToolResult(call.id, f"{why} while running; may be partly done.", "cancelled")
+    return ToolResult(call.id, f"{why} before this call started.", "cancelled")
 
 
 def repair_messages(history: tuple[Message, ...]) -> tuple[Message, ...]:

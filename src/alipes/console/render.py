@@ -15,6 +15,7 @@ DIM, RED, PLAIN = "\033[2m", "\033[31m", "\033[0m"
 _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
 _EXIT_STATUS = re.compile(r"\[(exit code -?[1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
+_RETRY_COUNT = re.compile(r"(?: in \d+ s)? \(\d+/\d+\)$")
 _ENDINGS = {
     "stopped": "stopped",
     "steered": "added to the running turn",
@@ -113,8 +114,14 @@ def format_resumption(started: turns.TurnStarted) -> str:
         return ""
     if not started.calls:
         return "Resuming the interrupted turn"
-    done = f"{started.calls_done} of {formatting.format_count(started.calls, 'step')}"
-    return f"Resumed: {done} {'was' if started.calls == 1 else 'were'} already done."
+    if started.calls_done < started.calls:
+        return f"Resumed. Step {started.calls_done + 1} was cut off."
+    return f"Resumed after step {started.calls}."
+
+
+def format_retraction(reason: str) -> str:
+    """One line about a part of an answer that was shown and failed."""
+    return f"Ignore the partial answer above: {to_one_line(reason)}."
 
 
 def format_ending(end: turns.TurnEnded) -> str:
@@ -149,6 +156,10 @@ class TurnPrinter:
         self._thinking: list[str] = []
         self._held_breaks = 0
         """Trailing line breaks, held back because they may end the answer."""
+        self._retrying = False
+        """That the call is retried was printed."""
+        self._was_retracted = False
+        """A part of this message was printed in vain: the next attempt is printed when it is complete."""
         self._line_open = False
         """The last line has no line break yet."""
         self._model = ""
@@ -157,13 +168,12 @@ class TurnPrinter:
     def show_event(self, event: turns.Event) -> None:
         match event:
             case turns.TextDelta(text):
-                self._print_thinking()
-                self._written.append(text)
-                self._write(text)
+                self._print_text(text)
             case turns.ThinkingDelta(text):
                 self._thinking.append(text)
             case turns.Said(message, model) if message.role == "assistant":
                 self._model = model or self._model
+                self._retrying = self._was_retracted = False
                 self._complete(message.text)
             case turns.ToolStarted(call):
                 self._print_thinking()
@@ -173,10 +183,23 @@ class TurnPrinter:
                 self._note(f"  {format_result(call, result, seconds)}")
             case turns.Retracted(reason):
                 self._retract(reason)
-            case turns.Notice(text):
-                self._note(f"· {sanitize(text)}")
+            case turns.Notice():
+                self._print_notice(event)
             case turns.TurnEnded():
                 self._end(event)
+
+    def _print_text(self, text: str) -> None:
+        self._print_thinking()
+        if not self._was_retracted:
+            self._written.append(text)
+            self._write(text)
+
+    def _print_notice(self, notice: turns.Notice) -> None:
+        """Print it; the retries of a call once, since the line cannot be updated."""
+        if not (notice.live and self._retrying):
+            text = sanitize(notice.text)
+            self._note(f"· {_RETRY_COUNT.sub('', text) if notice.live else text}")
+        self._retrying = notice.live
 
     def _write(self, text: str) -> None:
         body = text.rstrip("\n")
@@ -201,14 +224,16 @@ class TurnPrinter:
 
     def _retract(self, reason: str) -> None:
         partial = bool(self._written)
+        self._was_retracted = self._was_retracted or partial
         self._written.clear()
         self._thinking.clear()
         self._finish_line()
-        lost = "connection lost; ignore the partial answer above" if partial else "connection lost"
-        self._remark(f"· {lost} ({to_one_line(reason)}). Retrying")
+        if partial:
+            self._remark(f"· {format_retraction(reason)}")
 
     def _end(self, end: turns.TurnEnded) -> None:
         self._written.clear()
+        self._retrying = self._was_retracted = False
         self._print_thinking()
         self._finish_line()
         if line := format_ending(end):

@@ -46,10 +46,11 @@ class ProviderError(AlipesError):
 class Transient(ProviderError):
     code = "provider.transient"
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """`retry_after`: the wait that the server asked for, in seconds; None if it named none."""
+    def __init__(self, message: str, retry_after: float | None = None, *, brief: str = "") -> None:
+        """`retry_after`: the wait that the server asked for, in seconds; None if it named none. `brief`: the few words
+        that are shown while it is retried."""
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after, self.brief = retry_after, brief
 
 
 class ContextTooLong(ProviderError):

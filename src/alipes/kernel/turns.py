@@ -257,10 +257,12 @@ class Retracted(Struct, frozen=True, tag="retracted"):
     reason: str
 
 
-class Notice(Struct, frozen=True, tag="noted"):
+class Notice(Struct, frozen=True, tag="noted", omit_defaults=True):
     """A message from alipes to the person: a retry, a model change, a step limit."""
 
     text: str
+    live: bool = False
+    """It says what happens now, and the next event of the turn replaces it: a retry."""
 
 
 class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):

@@ -40,6 +40,9 @@ _LOOKS_SECRET = r"\b(?:sk|gsk|xai|pk|key|AIza)[-_A-Za-z0-9*]{12,}"
 _PRIVATE = r"auth|key|token|secret|cookie"
 _SPAN = r"(\d+(?:\.\d+)?)(ms|h|m|s)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_WAIT_SPAN = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|h|hours?|min|minutes?|m|sec|seconds?|s)(?![a-z])"
+_WAIT_WORDS = r"(?:try again|retry|wait|available|resets?)\b[^\d.;]{0,20}"
+_RATE_LIMIT = r"rate.?limit|too many requests|resource_exhausted"
 _PASSING_STATUS = (408, 409, 425, 429)
 
 
@@ -86,7 +89,8 @@ def parse_error(body: object, status: int = 0, retry_after: float | None = None)
         if isinstance(inner, dict):
             return _from_object(inner, status, retry_after)
         body = inner
-    return VendorError(_sentence(body), "", status, retry_after)
+    text = _sentence(body)
+    return VendorError(text, "", status, _wait_in_text(text) if retry_after is None else retry_after)
 
 
 def _from_object(error: dict[str, object], status: int, retry_after: float | None) -> VendorError:
@@ -104,13 +108,29 @@ def _from_object(error: dict[str, object], status: int, retry_after: float | Non
         delays = [d.get("retryDelay") for d in details if isinstance(d, dict)]
         retry_after = next((wait for d in delays if isinstance(d, str) and (wait := _parse_duration(d))), None)
     kind = " ".join(str(word) for word in words if word not in (None, "", "error"))
-    return VendorError(message, kind, status, retry_after)
+    return VendorError(message, kind, status, _wait_in_text(message) if retry_after is None else retry_after)
+
+
+def _wait_in_text(message: str) -> float | None:
+    """`Please try again in 1m30s`, as seconds; None if no time is named."""
+    found = re.search(f"{_WAIT_WORDS}((?:{_WAIT_SPAN}[\\s,]*)+)", message, re.IGNORECASE)
+    if found is None:
+        return None
+    spans = re.findall(_WAIT_SPAN, found[1], re.IGNORECASE)
+    return sum(float(number) * _SECONDS["ms" if unit.lower().startswith(("ms", "mil")) else unit[0].lower()]
+               for number, unit in spans)  # fmt: skip
 
 
 def translate_error(place: ModelTarget, fault: VendorError) -> ProviderError:
     """The error that tells the loop what to do, with a message for the user."""
     error = _classify(place, fault)
     error.status = fault.status or None
+    if isinstance(error, Transient):
+        if fault.status == 429 or (not fault.status and _matches(_RATE_LIMIT, f"{fault.kind} {fault.message}")):
+            error.status, error.brief = 429, f"Rate limit of {place.who} reached"
+        else:
+            problem = f"is unavailable ({fault.status})" if fault.status else "aborted the answer"
+            error.brief = f"{place.who} {problem}"
     return error
 
 
@@ -172,19 +192,22 @@ def translate_network_error(place: ModelTarget, error: Exception) -> ProviderErr
     said = mask_secrets(place, str(error)) or type(error).__name__
     match error:
         case httpx2.ConnectTimeout():
-            return Transient(f"{place.who}: no connection to {where} within {endpoint.connect:g} s")
+            problem = f"{place.who}: no connection to {where} within {endpoint.connect:g} s"
+            return Transient(problem, brief=f"No connection to {place.who}")
         case httpx2.TimeoutException():
-            return Transient(f"{place.who} sent nothing for {endpoint.stall:g} s; closed the stream")
+            silent = f"{place.who} sent nothing for {endpoint.stall:g} s"
+            return Transient(f"{silent}; closed the stream", brief=silent)
         case httpx2.ConnectError() if "certificate" in said.lower():
             return ProviderError(f"{place.who}: the certificate of {where} is not trusted: {said}")
         case httpx2.ConnectError():
-            return Transient(f"{place.who}: no connection to {where}: {explain_connection(said)}")
+            problem = f"{place.who}: no connection to {where}: {explain_connection(said)}"
+            return Transient(problem, brief=f"No connection to {place.who}")
         case httpx2.ProxyError():
             return Transient(f"{place.who}: no connection to {where}: {explain_proxy(said)}")
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL() | httpx2.LocalProtocolError():
             return ProviderError(f"{place.who}: the request to {where} cannot be sent: {said}")
         case _:
-            return Transient(f"{place.who}: connection to {where} lost: {said}")
+            return Transient(f"{place.who}: connection to {where} lost: {said}", brief="Connection lost")
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

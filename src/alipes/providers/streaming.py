@@ -190,7 +190,8 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
         if not reader.whole:
             length = reader.draft.length
             position = f"after {length} characters" if length else "before the first character"
-            raise Transient(f"{self._request.place.who}: the stream ended early ({position})")
+            who = self._request.place.who
+            raise Transient(f"{who}: the stream ended early ({position})", brief="Connection lost")
         if not reader.ended:
             self._conclude()
 

@@ -10,9 +10,21 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Protocol, Self
 
+from alipes.agent.transcript_repair import count_calls
 from alipes.kernel.conversations import PendingTurn
-from alipes.kernel.messages import Message
-from alipes.kernel.turns import Envelope, Event, Retracted, Said, TextDelta, ThinkingDelta, TurnEnded, TurnStarted
+from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.turns import (
+    Envelope,
+    Event,
+    Retracted,
+    Said,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from alipes.store.ports.archive import TurnFacts
 from alipes.store.sql.store import Store
 
@@ -28,9 +40,13 @@ class TurnProgress:
         self._messages = 0
         self._from_journal: list[Message] = []
         """Delivered from the journal: the bus may bring these again."""
+        self._calls_from_journal: set[str] = set()
+        """Calls whose result was in one of them."""
 
     def is_repeat(self, event: Event) -> bool:
-        """True for a message that was delivered from the journal before; others are counted."""
+        """True for a message that was delivered from the journal before, or a call of it; others are counted."""
+        if isinstance(event, ToolStarted | ToolFinished):
+            return event.call.id in self._calls_from_journal
         if isinstance(event, Said):
             if event.message in self._from_journal:
                 self._from_journal.remove(event.message)
@@ -45,6 +61,8 @@ class TurnProgress:
         missed = facts.said[self._messages :]
         self._messages = len(facts.said)
         self._from_journal.extend(missed)
+        parts = (part for message in missed for part in message.parts)
+        self._calls_from_journal.update(part.call_id for part in parts if isinstance(part, ToolResult))
         events: list[Event] = [Said(message) for message in missed]
         if facts.ending is not None:
             events.append(TurnEnded(turn, facts.ending, facts.detail, facts.spent.usage))
@@ -137,6 +155,8 @@ class SessionFollower:
         self._turns: dict[str, TurnProgress] = {}
         self.subscribed = asyncio.Event()
         """Set once no event can be missed."""
+        self.caught_up = asyncio.Event()
+        """Set once the turns that were running at the start are announced."""
 
     async def run(self, on_queued: Callable[[PendingTurn], None]) -> None:
         """Serve until cancelled. `on_queued` is called for each message that is queued at the start."""
@@ -150,6 +170,7 @@ class SessionFollower:
                         on_queued(turn)
                 for id in {*self._turns, *(turn.id for turn in unfinished if turn.started_at is not None)}:
                     await self._catch_up(id)
+                self.caught_up.set()
                 if any(not turn.held for turn in unfinished):
                     await self._sessions.wake(self.key)
                 while batch := await envelopes.take_all():
@@ -189,8 +210,7 @@ class SessionFollower:
                 attempt = max(2, attempt)  # we are about to resume it, or just did
             progress = self._turns[turn] = TurnProgress(attempt)
             text = "" if facts.inbound.notice else facts.inbound.text
-            calls = sum(len(message.calls) for message in facts.said) if attempt > 1 else 0
-            done = facts.calls_done if calls else 0
+            calls, done = count_calls(facts.said, facts.results) if attempt > 1 else (0, 0)
             self._on_event(turn, TurnStarted(turn, facts.session, attempt, text, calls, done))
         for event in progress.catch_up(turn, facts):
             if isinstance(event, TurnEnded):

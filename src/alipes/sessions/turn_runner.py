@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from alipes.agent.loop import run_turn
+from alipes.agent.transcript_repair import count_calls
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
 from alipes.kernel.formatting import format_duration, format_excerpt, strip_object_addresses
 from alipes.kernel.messages import Message, notice
@@ -79,8 +80,8 @@ class TurnRunner:
         """Announce the turn; a notice is shown as such, not as a person's words."""
         turn, notice = self._running.turn, self._running.turn.inbound.notice
         text = "" if notice else turn.inbound.text
-        calls = sum(len(message.calls) for message in turn.said) if turn.attempt > 1 else 0
-        done = sum(result is not None for result in turn.tool_results.values()) if calls else 0
+        finished = {id for id, result in turn.tool_results.items() if result is not None}
+        calls, done = count_calls(turn.said, finished) if turn.attempt > 1 else (0, 0)
         await self.emit(TurnStarted(turn.id, turn.session, turn.attempt, text, calls, done))
         if notice:
             await self.emit(Notice(format_excerpt(turn.inbound.text.partition("\n")[0], 200)[1:-1]))

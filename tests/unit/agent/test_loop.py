@@ -120,7 +120,7 @@ async def test_call_ids_of_an_earlier_turn_are_not_used_again():
 
 
 async def test_a_model_that_cannot_be_reached_fails_the_turn_in_words():
-    scene = await live(an_agent(play(*[Transient("the server is down")] * 4)))
+    scene = await live(an_agent(play(*[Transient("the server is down")] * 5)))
     assert (scene.ending, scene.detail) == ("failed", "the server is down")
     assert scene.said == (user("hello"),)
 
@@ -305,7 +305,7 @@ async def test_an_empty_answer_is_asked_for_again_once(empty):
     assert scene.ending == "answered" and scene.said == (user("hello"), assistant(Text("hi")))
     assert model.asked[0] == model.asked[1]
     assert scene.of(Said)[-1].usage == Usage(11, 3)
-    assert "empty answer" in scene.of(Retracted)[0].reason
+    assert "empty answer" in scene.of(Notice)[0].text and scene.of(Retracted)
 
 
 async def test_a_second_empty_answer_is_said_to_be_one():

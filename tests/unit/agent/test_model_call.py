@@ -19,13 +19,14 @@ from tests.unit.agent_harness import Clock, Scene, play, replied, turn
 BUSY = Transient("the server is busy")
 
 
-async def put(provider, clock=None, **patience):
+async def put(provider, clock=None, *, fallback=False, **patience):
     """The reply or the error, and the events published meanwhile."""
     clock, scene = clock or Clock(), Scene()
     patient = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.5, **patience)
     backend = Backend(name="a/x", model="x", provider=provider, facts=ModelFacts())
+    context = ModelCallContext(turn(), scene.emit, patient, has_fallback=lambda: fallback)
     try:
-        return await call_model(backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)), scene
+        return await call_model(backend, Request("x", "", ()), context), scene
     except ProviderError as error:
         return error, scene
 
@@ -62,7 +63,7 @@ async def test_trouble_that_passes_is_waited_for_and_reported():
     assert clock.slept == [backoff(1, lambda: 0.5), backoff(2, lambda: 0.5)]
     seen = [event.text for event in scene.of(Notice)]
     assert len(seen) == 2 and "a/x: the server is busy. Retrying" in seen[0]
-    assert "(3/4)" in seen[1]
+    assert "(3/5)" in seen[1]
 
 
 async def test_the_note_about_a_retry_names_the_provider_once_and_no_time_below_a_second():
@@ -70,7 +71,50 @@ async def test_the_note_about_a_retry_names_the_provider_once_and_no_time_below_
         play(Transient("a is busy", retry_after=0.2), Transient("busy", retry_after=3.0), "hi"), Clock()
     )
     seen = [event.text for event in scene.of(Notice)]
-    assert seen == ["a is busy. Retrying (2/4)", "a/x: busy. Retrying in 3 s (3/4)"]
+    assert seen == ["a is busy. Retrying (2/5)", "a/x: busy. Retrying in 3 s (3/5)"]
+
+
+def failing(status, brief=""):
+    error = Transient("slow down", brief=brief)
+    error.status = status
+    return error
+
+
+async def test_a_rate_limit_is_waited_for_longer_each_time_in_five_attempts():
+    clock, provider = Clock(), play(*[failing(429)] * 5)
+    error, _ = await put(provider, clock)
+    assert error.status == 429 and len(provider.asked) == 5
+    assert clock.slept == [pytest.approx(wait, rel=0.1) for wait in (2, 5, 15, 30)]
+
+
+async def test_an_error_of_the_server_is_waited_for_longer_than_a_lost_connection():
+    clock = Clock()
+    await put(play(*[failing(500)] * 5), clock)
+    assert clock.slept == [pytest.approx(wait, rel=0.1) for wait in (1, 2, 5, 10)]
+
+
+@pytest.mark.parametrize(
+    ("error", "slept"), [(failing(429), [2.1]), (Transient("slow down", retry_after=20.0), [])], ids=["short", "long"]
+)
+async def test_with_a_fallback_there_is_one_short_wait_only(error, slept):
+    clock, provider = Clock(), play(*[error] * 5)
+    assert (await put(provider, clock, fallback=True))[0] is error
+    assert clock.slept == slept
+
+
+async def test_a_retry_is_told_in_a_few_words_that_replace_the_ones_before():
+    _, scene = await put(
+        play(failing(429, "Rate limit of a reached"), Transient("cut.", brief="Connection lost"), "hi")
+    )
+    assert scene.of(Notice) == [
+        Notice("Rate limit of a reached. Retrying in 2 s (2/5)", live=True),
+        Notice("Connection lost. Retrying (3/5)", live=True),
+    ]
+
+
+async def test_a_sentence_that_ends_with_a_full_stop_gets_no_second_one():
+    _, scene = await put(play(Transient("a: try again in 20s.", retry_after=20.0), "hi"))
+    assert [each.text for each in scene.of(Notice)] == ["a: try again in 20s. Retrying in 20 s (2/5)"]
 
 
 async def test_the_time_the_server_asks_for_is_honoured():

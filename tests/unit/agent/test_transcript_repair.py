@@ -3,8 +3,9 @@
 import pytest
 
 from alipes.agent.transcript_repair import (
-    CRASHED,
+    CUT_OFF,
     close_transcript,
+    count_calls,
     known_results,
     repair_messages,
     unanswered_calls,
@@ -34,8 +35,17 @@ def test_a_read_that_was_cut_off_may_be_run_again():
 
 
 def test_a_write_that_was_cut_off_is_unknown_and_not_run():
-    assert known_results((READ, WRITE), {"c2": None}, effect) == {"c2": ToolResult("c2", CRASHED, "unknown")}
-    assert "Check before running it again" in CRASHED
+    assert known_results((READ, WRITE), {"c2": None}, effect) == {"c2": ToolResult("c2", CUT_OFF, "unknown")}
+    assert "Check before running it again" in CUT_OFF
+
+
+def test_what_is_done_is_counted_over_all_steps_and_a_cut_off_call_is_not():
+    look, first = ToolCall("c0", "look", {}), Message("tool", (ToolResult("c0", "seen"),))
+    said = (user("do it"), assistant(look), first, assistant(READ, WRITE))
+    assert count_calls(said, ()) == (3, 1)
+    assert count_calls(said, {"c1"}) == (3, 2)
+    unknown = Message("tool", (ToolResult("c1", "seen"), ToolResult("c2", CUT_OFF, "unknown")))
+    assert count_calls((*said, unknown), ()) == (3, 2)
 
 
 def test_a_stop_cancels_what_ran_and_what_had_not_begun_and_keeps_what_was_done():
@@ -46,16 +56,14 @@ def test_a_stop_cancels_what_ran_and_what_had_not_begun_and_keeps_what_was_done(
         "tool",
         (
             ToolResult("c1", "seen"),
-            ToolResult(
-                "c2", "the turn was stopped while this call was running; it may have taken partial effect", "cancelled"
-            ),
-            ToolResult("c3", "the turn was stopped before this call started", "cancelled"),
+            ToolResult("c2", "Stopped while running; may be partly done.", "cancelled"),
+            ToolResult("c3", "Stopped before this call started.", "cancelled"),
         ),
     )
 
 
 def test_a_failed_turn_says_so_and_other_reasons_are_taken_at_their_word():
-    assert close_transcript(ASKED, {}, "failed")[0].parts[0].text == "the turn failed before this call started"
+    assert close_transcript(ASKED, {}, "failed")[0].parts[0].text == "The turn failed before this call started."
     assert close_transcript(ASKED, {}, "the person left")[0].parts[0].text.startswith("the person left before")
 
 

@@ -115,13 +115,27 @@ def test_a_retracted_answer_is_marked_and_the_next_starts_on_its_own_line():
         TextDelta("Half an ans"), Retracted("the connection was cut"), TextDelta("Whole."), said("Whole."), DONE
     )
     assert answer == "Half an ans\nWhole.\n"
-    assert remarks == ["· connection lost; ignore the partial answer above (the connection was cut). Retrying"]
+    assert remarks == ["· Ignore the partial answer above: the connection was cut."]
 
 
 def test_a_retraction_before_the_first_word_marks_nothing():
     answer, remarks = seen(Retracted("503"), TextDelta("Hi"), said("Hi"), DONE)
-    assert answer == "Hi\n"
-    assert "ignore" not in remarks[0]
+    assert (answer, remarks) == ("Hi\n", [])
+
+
+def test_retries_of_a_broken_stream_are_told_once_and_the_next_answer_is_printed_when_it_is_complete():
+    broken = (TextDelta("Half"), Retracted("Connection lost"))
+    retries = [(*broken, Notice(f"Connection lost. Retrying in 2 s ({n}/5)", live=True)) for n in range(2, 6)]
+    events = [event for each in retries for event in each]
+    answer, remarks = seen(*events, *broken, TurnEnded("t", "failed", "play: the stream ended early"))
+    assert answer == "Half\n"
+    assert remarks == [
+        "· Ignore the partial answer above: Connection lost.",
+        "· Connection lost. Retrying",
+        "alipes: failed: play: the stream ended early",
+    ]
+    answer, remarks = seen(*events, TextDelta("Wh"), TextDelta("ole."), said("Whole."), DONE)
+    assert (answer, len(remarks)) == ("Half\nWhole.\n", 2)
 
 
 def test_the_user_message_is_not_repeated():

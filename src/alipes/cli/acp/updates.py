@@ -24,7 +24,7 @@ from acp.schema import (
 
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.tool_calls import EditorCall, image_block, text_block
-from alipes.console.render import format_ending, format_resumption, to_one_line
+from alipes.console.render import format_ending, format_resumption, format_retraction
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.messages import Image, Message, Thinking, ToolCall, ToolResult
 from alipes.kernel.turns import (
@@ -77,6 +77,8 @@ class EventTranslator:
         """By turn, how many messages it has begun."""
         self._thought: set[str] = set()
         """Turns whose current message had thinking."""
+        self._retrying: set[str] = set()
+        """Turns whose retry was shown."""
         self._expected: list[str] = []
         self._own: set[str] = set()
 
@@ -102,13 +104,17 @@ class EventTranslator:
                 self._thought.add(turn)
                 return [think(text, self._message_id(turn))]
             case Said(message):
+                self._retrying.discard(turn)
                 return self._said(turn, message)
             case ToolStarted() | ToolProgress() | ToolFinished() | ApprovalAsked():
                 return self._on_call(turn, event)
             case Retracted(reason):
-                partial = "; ignore the partial answer above" if self._text.pop(turn, "") else ""
-                return [say(f"\n\n*connection lost{partial} ({to_one_line(reason)}). Retrying*\n\n")]
+                partial = self._text.pop(turn, "")
+                return [say(f"\n\n*{format_retraction(reason)}*\n\n")] if partial else []
+            case Notice(live=True) if turn in self._retrying:
+                return []  # one line, as it cannot be updated
             case Notice(text):
+                (self._retrying.add if event.live else self._retrying.discard)(turn)
                 return [think(f"{text}\n")]
             case TurnStarted() if line := format_resumption(event):
                 return [think(f"{line}\n")]

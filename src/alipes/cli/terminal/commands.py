@@ -22,9 +22,8 @@ from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
 from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.turns import Inbound, Said
+from alipes.kernel.turns import Inbound
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.approvals import to_events
 from alipes.sessions.commands.context import (
     CommandReply,
     CopyText,
@@ -43,12 +42,6 @@ MAX_COPY_BYTES = 74_000
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
 HELD_HINT = "Enter to send, Esc to discard"
 """For messages that a stop kept back."""
-RECENT_MESSAGES = 4
-"""Messages shown of a resumed conversation."""
-RECENT_WITH_CALLS = 20
-"""The most messages shown if those with tool calls and results are counted too."""
-RECENT_DECISIONS = 3
-"""Approvals shown of a resumed conversation."""
 
 
 class TerminalCommands:
@@ -125,6 +118,8 @@ class TerminalCommands:
         reply = await commands.run(context, parsed)
         if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
             self._show_reply(typed, reply)
+        if reply.turns:
+            view.set_modes(await app.store.sessions.unfinished(inbound.address.key))
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         await self._carry_out(reply)
         self._update_completions()
@@ -139,7 +134,7 @@ class TerminalCommands:
             case CopyText(text):
                 self._copy(text)
             case ShowConversation(session):
-                await self.show_recent(session)
+                await self._view.replay(self._app.store, session)
             case FollowJob(_, name) if not name:
                 self._jobs.leave()
             case PutText(text):
@@ -175,20 +170,6 @@ class TerminalCommands:
         with suppress(ConfigError):  # the model may be gone; asking it reports that
             status.window = (await self._app.models.open(model)).facts.window
         self._terminal.refresh()
-
-    async def show_recent(self, session: str) -> None:
-        """Show the last messages of a resumed conversation, with their tool calls."""
-        messages = await self._app.store.archive.messages(session)
-        spoken = [n for n, one in enumerate(messages) if one.role in ("user", "assistant") and one.text.strip()]
-        first = spoken[-RECENT_MESSAGES:][0] if spoken else 0
-        for message in messages[max(first, len(messages) - RECENT_WITH_CALLS) :]:
-            if message.role == "user":
-                self._view.transcript.add_user_message(message.text)
-            elif message.role != "notice":
-                self._view.transcript.handle_event(Said(message))
-        for approval in await self._app.store.approvals.list_decided(session, RECENT_DECISIONS):
-            self._view.transcript.add_decision(*to_events(approval))
-        self._view.update()
 
     def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
         style, columns = self._terminal.bottom.style, self._terminal.columns

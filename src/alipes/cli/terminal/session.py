@@ -127,6 +127,8 @@ class TerminalSession:
         )
         self._mode = options.mode
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
+        self._view.hold_events()  # until the past is shown
+        self._follower = SessionFollower(place.key, app.sessions, app.store, self._on_event)
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
@@ -181,9 +183,7 @@ class TerminalSession:
                 view.note(note)
         if elsewhere := [key for key in orphans if key != self._address.key]:
             view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
-        standing = await app.store.sessions.active(self._address.key)
-        if standing is not None and not again and not await app.sessions.unfinished(self._address.key):
-            await self._commands.show_recent(standing.session)
+        await self._show_past(again=again)
         await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
             await self._commands.set_model(model)
@@ -193,9 +193,18 @@ class TerminalSession:
         while True:
             await self._commands.set_model(await self._models.get())
 
+    async def _show_past(self, *, again: bool) -> None:
+        """Show the turns that have ended before the events of the others."""
+        try:
+            await self._follower.caught_up.wait()
+            standing = await self._app.store.sessions.active(self._address.key)
+            if standing is not None and not again:
+                await self._view.replay(self._app.store, standing.session)
+        finally:
+            self._view.release_events()
+
     async def follow_events(self) -> None:
-        watch = SessionFollower(self._address.key, self._app.sessions, self._app.store, self._on_event)
-        await watch.run(self._view.add_queued)
+        await self._follower.run(self._view.add_queued)
 
     async def follow_jobs(self) -> None:
         """Keep the number of background jobs in the status line."""
@@ -251,6 +260,8 @@ class TerminalSession:
         except MessageRejected as refused:
             turn = None
             self._view.note(str(refused), bad=not refused.by_choice)
+        if turn:
+            self._view.set_modes(await self._app.store.sessions.unfinished(self._address.key))
         self._view.send_finished(typed.id, shown, *([turn] if turn else []))
 
     async def _undo_last_turn(self, inbound: Inbound) -> None:

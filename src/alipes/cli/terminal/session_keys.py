@@ -31,6 +31,8 @@ class SessionKeys:
                 await self._rewind()
             case "take_back":
                 await self._take_back()
+            case "take_back_all":
+                await self._take_back_all()
             case "cycle_mode":
                 mode = await cycle_mode(self._app.store, self._key, self._app.settings.approvals.mode)
                 self._terminal.hint(f"Permission mode: {mode} ({MODES[mode]})")
@@ -61,6 +63,17 @@ class SessionKeys:
         """Take the newest queued message back into the input."""
         taken = await self._app.sessions.take_back(self._key)
         if taken is not None:
-            self._terminal.put_text(without_attachments(taken.text))
+            standing = await self._app.store.sessions.active(self._key)
+            usual = (standing.busy if standing else "") or self._app.sessions.defaults.busy
+            again = f"/{taken.busy} " if taken.busy != usual and taken.busy in ("queue", "steer") else ""
+            self._terminal.put_text(again + without_attachments(taken.text))
         else:
             self._terminal.hint("The message has started already")
+
+    async def _take_back_all(self) -> None:
+        """Take all queued messages back into the input, in their order."""
+        texts: list[str] = []
+        while (taken := await self._app.sessions.take_back(self._key)) is not None:
+            texts.insert(0, without_attachments(taken.text))
+        if texts:
+            self._terminal.put_text("\n\n".join(texts))

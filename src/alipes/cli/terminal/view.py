@@ -1,15 +1,19 @@
 """Shows the events of a session: transcript, status, questions and queued messages."""
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from alipes.cli.terminal.terminal import TerminalApp
+from alipes.cli.terminal.transcript.replay import replay
 from alipes.cli.terminal.transcript.tool_view import render_followed
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
 from alipes.console import theme
 from alipes.kernel import turns
 from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.errors import ToolError
+from alipes.store.sql.store import Store
 from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses
 
 
@@ -32,6 +36,9 @@ class SessionView:
         self._started: set[str] = set()
         """Turns that started or ended while their message was still being sent."""
         self._sending = 0
+        self._holds = 0
+        self._held_events: deque[tuple[str, turns.Event]] = deque()
+        """Events that wait for the end of a replay, each with its turn."""
         self.running_turn = ""
         self.question: turns.QuestionAsked | None = None
         self._text: str | None = None
@@ -40,7 +47,31 @@ class SessionView:
         """Set while no turn is running."""
         self.idle.set()
 
+    async def replay(self, store: Store, session: str) -> None:
+        """Show a conversation from its start. Events that arrive meanwhile are shown afterwards."""
+        self.hold_events()
+        try:
+            following = {*self._bottom.queued, *self._bottom.held, *(turn for turn, _ in self._held_events)}
+            await replay(store, session, self.transcript, self.update, following={*following, self.running_turn})
+        finally:
+            self.release_events()
+
+    def hold_events(self) -> None:
+        """Show no event until each hold was released."""
+        self._holds += 1
+
+    def release_events(self) -> None:
+        self._holds -= 1
+        while self._held_events and not self._holds:
+            self._show_event(*self._held_events.popleft())
+
     def handle_event(self, turn: str, event: turns.Event) -> None:
+        if self._holds:
+            self._held_events.append((turn, event))
+        else:
+            self._show_event(turn, event)
+
+    def _show_event(self, turn: str, event: turns.Event) -> None:
         if self._changed_queue(turn, event):
             self.update()
             return
@@ -111,8 +142,13 @@ class SessionView:
         self.update()
 
     def add_queued(self, waiting: PendingTurn) -> None:
+        self.set_modes((waiting,))
         queue = self._bottom.held if waiting.held else self._bottom.queued
         queue[waiting.id] = self._labels.get(waiting.text, waiting.text)
+
+    def set_modes(self, messages: Iterable[PendingTurn]) -> None:
+        """Note which queued messages wait for the end of the running turn."""
+        self._bottom.after_turn = {each.id for each in messages if each.busy == "queue"} | self._bottom.after_turn
 
     def _changed_queue(self, turn: str, event: turns.Event) -> bool:
         """Handle an event about messages that have not started; False for others."""

@@ -62,8 +62,8 @@ class TurnFacts(Struct, frozen=True):
     spent: UsageSum
     held: bool = False
     """Queued, and kept back by a stop."""
-    calls_done: int = 0
-    """Tool calls with a result, while it is unfinished."""
+    results: frozenset[str] = frozenset()
+    """While it is unfinished: the tool calls with a recorded result, by id."""
 
 
 class StoreFacts(Struct, frozen=True):

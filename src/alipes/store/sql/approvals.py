@@ -104,11 +104,11 @@ class ApprovalStore(SqlRows):
             ORDER BY number"""
         return tuple(map(make_approval, await self._database.fetch_all(sql, clean_text(workdir))))
 
-    async def list_decided(self, session: str, limit: int) -> tuple[Approval, ...]:
-        """The last answered questions of a conversation, oldest first."""
+    async def list_decided(self, session: str) -> tuple[Approval, ...]:
+        """The answered questions of a conversation, oldest first."""
         sql = f"""SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = ? AND choice IS NOT NULL AND turn_id <> ''
-            ORDER BY number DESC LIMIT ?"""
-        return tuple(map(make_approval, reversed(await self._database.fetch_all(sql, session, limit))))
+            ORDER BY number"""
+        return tuple(map(make_approval, await self._database.fetch_all(sql, session)))
 
     async def take(self, id: str) -> None:
         """The turn is about to act on the answer, which counts once."""

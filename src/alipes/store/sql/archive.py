@@ -247,7 +247,8 @@ def _load_turn(db: Connection, id: str) -> TurnFacts | None:
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
     said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
     inbound, (spent,) = Decoders.inbound.decode(text), sum_usage(db, "''", turn=id)
-    (done,) = db.execute("SELECT COUNT(result) FROM tool_calls WHERE turn_number = ?", (number,)).fetchone()
+    sql = "SELECT call_id FROM tool_calls WHERE turn_number = ? AND result IS NOT NULL"
+    done = frozenset(call for (call,) in db.execute(sql, (number,)))
     return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, bool(held), done)
 
 

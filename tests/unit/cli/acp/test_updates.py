@@ -68,7 +68,7 @@ def test_messages_of_a_turn_have_different_ids():
 
 def test_a_retracted_text_is_followed_by_a_remark():
     updates = translate(TextDelta("Half"), Retracted("reset"), TextDelta("Whole."), Said(assistant(Text("Whole."))))
-    assert texts(updates)[0] == "Half" and "ignore the partial answer above" in texts(updates)[1]
+    assert texts(updates)[0] == "Half" and "Ignore the partial answer above" in texts(updates)[1]
     assert texts(updates)[2:] == ["Whole."]
 
 
@@ -89,6 +89,11 @@ def test_an_image_of_a_past_message_is_shown():
 def test_notices_and_resumption_are_thoughts():
     updates = translate(Notice("retrying (2/4)"), TurnStarted("t", "s", attempt=2), TurnStarted("t", "s"))
     assert texts(updates, "agent_thought_chunk") == ["retrying (2/4)\n", "Resuming the interrupted turn\n"]
+
+
+def test_retries_are_told_once():
+    retries = [Notice(f"Connection lost. Retrying ({n}/5)", live=True) for n in range(2, 5)]
+    assert len(translate(*retries, Notice("a/x is unavailable; switching to b/y"))) == 2
 
 
 def test_a_call_is_started_updated_and_completed():

@@ -176,10 +176,7 @@ def test_calls_that_were_done_before_a_restart_are_shown_from_the_transcript():
         Said(asked),
         Said(Message("tool", (ToolResult("r", "1\n[exit code 0]"),))),
     )
-    assert rows == [
-        *("› go", "", "· Resumed: 2 of 5 steps were already done.", ""),
-        *("I look.", "", "✓ Run seq 9", "  │ 1"),
-    ]
+    assert rows == [*("› go", "", "· Resumed. Step 3 was cut off.", ""), *("I look.", "", "✓ Run seq 9", "  │ 1")]
     shown = seen(one, ToolFinished(RUN, ToolResult("r", "1"), 0.0), Said(Message("tool", (ToolResult("r", "1"),))))
     assert len(shown) == 2
     assert seen(one, ToolProgress("r", "late")) == []

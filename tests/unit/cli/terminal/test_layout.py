@@ -52,7 +52,7 @@ def test_queued_messages_are_shown_during_a_turn():
     one.status.handle_event(TurnStarted("t", "s"))
     one.status.handle_event(TextDelta("x"))
     assert one.frame(80, 24).live[:5] == [
-        *("· queued: first", "· queued: second line", "· queued: third", "· and 1 more", "› ")
+        *("· next step: first", "· next step: second line", "· next step: third", "· and 1 more", "› ")
     ]
 
 

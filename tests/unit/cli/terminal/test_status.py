@@ -71,14 +71,14 @@ def test_it_shows_what_it_is_waiting_for(status, clock):
     said(status, TurnStarted("t", "s"))
     assert said(status, ApprovalAsked("a", CALL, "why", "ls")) == "waiting for approval · 0 s"
     assert said(status, ApprovalAnswered("a", "once")) == "thinking · 0 s · esc to stop"
-    noted = Notice("m: too many requests. Retrying in 3 s (2/4)")
+    noted = Notice("m: too many requests. Retrying in 3 s (2/5)")
     assert said(status, noted) == "retrying in 3 s · 0 s · esc to stop"
     clock.now += 2
     assert said(status) == "retrying in 1 s · 2 s · esc to stop"
     clock.now += 2
     assert said(status) == "retrying · 4 s · esc to stop"
     said(status, TextDelta("x"))
-    assert said(status, Notice("m is busy. Retrying (3/4)")) == "retrying · 4 s · esc to stop"
+    assert said(status, Notice("m is busy. Retrying (3/5)")) == "retrying · 4 s · esc to stop"
     status.queued = 2
     assert said(status, TextDelta("x")) == "writing · 4 s · 2 queued · esc to stop"
     assert said(status, TurnEnded("other", "steered")) == "writing · 4 s · 2 queued · esc to stop"

@@ -100,13 +100,24 @@ def test_thinking_is_short_and_can_be_hidden():
     assert seen(quiet, TextDelta("So: ")) == []
 
 
+def test_retries_are_one_row_that_counts_and_the_failure_remains():
+    one = account(70)
+    seen(one, TurnStarted("t", "s", 1, "go"))
+    for count in range(2, 6):
+        assert seen(one, TextDelta("ha"), Retracted("Connection lost")) == []
+        assert seen(one, Notice(f"Connection lost. Retrying ({count}/5)", live=True)) == []
+        assert one.tail() == ["", f"· Connection lost. Retrying ({count}/5)"]
+    rows = seen(one, TurnEnded("t", "failed", "play: the stream ended early"))
+    assert rows[1].startswith("· failed: play: the stream ended early. ") and one.tail() == []
+
+
 def test_retracted_text_in_the_tail_disappears_and_final_text_is_marked():
     one = account(70)
     seen(one, TurnStarted("t", "s", 1, "go"))
-    assert seen(one, TextDelta("half"), Retracted("cut\noff")) == ["", "· connection lost (cut off). Retrying"]
+    assert seen(one, TextDelta("half"), Retracted("cut\noff")) == []
     assert one.tail() == []
     seen(one, TextDelta("a paragraph\n\nand half"))
-    assert seen(one, Retracted("cut"))[-1] == "· connection lost; ignore the partial answer above (cut). Retrying"
+    assert seen(one, Retracted("cut"))[-1] == "· Ignore the partial answer above: cut."
     assert seen(one, TextDelta("whole"), answer("whole")) == ["", "whole"]
 
 

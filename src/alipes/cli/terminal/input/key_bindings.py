@@ -27,7 +27,10 @@ from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
-"""A second Ctrl-C within this time quits, a second Esc edits the last message."""
+"""A second Ctrl-C within this time quits, a second Esc edits the last message; any other key in between ends that."""
+KEEP_QUEUE_S = 1.0
+"""An Esc so soon after a stop was meant for the stop: it does not discard the messages that the stop kept."""
+QUIT_HINT, REWIND_HINT = "Press Ctrl-C again to quit", "Press Esc again to edit your last message"
 SIGNAL_DELAY_S = 0.5
 """How long after the end of the editor a signal may still be meant for it."""
 
@@ -59,7 +62,7 @@ class ApprovalKey(Struct, frozen=True):
 
 class KeyAction(Struct, frozen=True):
     """A key for the session: `expand`, `pick_model`, `pick_conversation`, `cycle_mode`, `rewind`, `take_back`,
-    `send_held`, `drop_held` or `leave_job`."""
+    `take_back_all`, `send_held`, `drop_held` or `leave_job`."""
 
     name: str
 
@@ -160,8 +163,12 @@ class InputActions:
         self.pictures = ClipboardPictures(buffer, hint, pastes.add_picture)
         self.on_suspend: Callable[[], None] = lambda: None
         self.rewind_on_double_escape = True
-        self._last_ctrl_c = self._last_escape = -DOUBLE_PRESS_S
-        """When Ctrl-C was last pressed to stop or quit, and Esc with nothing else to do."""
+        self._presses = 0
+        """Keys pressed so far."""
+        self._last_ctrl_c = self._last_escape = (0, -DOUBLE_PRESS_S)
+        """The press and the time of the last Ctrl-C that stopped or announced to quit, and of the last Esc with nothing
+        else to do."""
+        self._stopped_at = -KEEP_QUEUE_S
         self._help_was_open = False
         """The keys were shown when the current key was pressed."""
 
@@ -185,6 +192,8 @@ class InputActions:
             self._hint("", 0)
         typed = TypedText(f"typed {self._count}", text, shown, rewinds)
         self._bottom.queued[typed.id] = shown
+        if text.startswith("/queue "):
+            self._bottom.after_turn.add(typed.id)
         self.input_events.put_nowait(typed)
 
     def request(self, name: str) -> None:
@@ -192,7 +201,10 @@ class InputActions:
         self.input_events.put_nowait(KeyAction(name))
 
     def key_pressed(self) -> None:
-        """A key arrived: it hides the list of keys."""
+        """A key arrived: it hides the list of keys, and ends what waits for a second press of another key."""
+        self._presses += 1
+        if self._bottom.status.hint in (QUIT_HINT, REWIND_HINT):
+            self._hint("", 0)
         self._help_was_open = bool(self._bottom.key_help)
         self._bottom.key_help = []
 
@@ -205,23 +217,34 @@ class InputActions:
 
     def interrupt(self) -> None:
         """Ctrl-C: quit if pressed twice; else stop the turn, clear the input, or show a hint."""
-        now, before = time.monotonic(), self._last_ctrl_c
-        if now - before < DOUBLE_PRESS_S:
-            self.on_quit()
+        if self._is_second_press(self._last_ctrl_c):
+            self.quit()
         elif self._is_busy:
-            self._last_ctrl_c = now
             self._stop_turn()
-            self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
+            self._announce_quit()
         elif self._buffer.text:
             self.clear_input()
         else:
-            self._last_ctrl_c = now
-            self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
+            self._announce_quit()
+
+    def _announce_quit(self) -> None:
+        self._last_ctrl_c = self._presses, time.monotonic()
+        self._hint(QUIT_HINT, DOUBLE_PRESS_S)
+
+    def _is_second_press(self, first: tuple[int, float]) -> bool:
+        """True if no other key was pressed since the first press, shortly before."""
+        presses, at = first
+        return self._presses - presses <= 1 and time.monotonic() - at < DOUBLE_PRESS_S
+
+    def quit(self) -> None:
+        """Quit; the input stays in the history."""
+        if self._buffer.text.strip():
+            self._buffer.append_to_history()
+        self.on_quit()
 
     def escape(self) -> None:
         """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: edit the last message."""
-        now, before = time.monotonic(), self._last_escape
-        self._last_escape = -DOUBLE_PRESS_S
+        before, self._last_escape = self._last_escape, (0, -DOUBLE_PRESS_S)
         if self._buffer.complete_state:
             self._buffer.cancel_completion()
         elif self._help_was_open:
@@ -231,19 +254,20 @@ class InputActions:
         elif self._buffer.text:
             self.clear_input()
         elif self._bottom.held:
-            self.request("drop_held")
+            meant_stop = time.monotonic() - self._stopped_at < KEEP_QUEUE_S
+            self.request("take_back_all" if meant_stop else "drop_held")
         elif self._bottom.is_following():
             self.request("leave_job")
         elif not self._is_busy and self.rewind_on_double_escape:
-            self._rewind(is_second=now - before < DOUBLE_PRESS_S)
+            self._rewind(is_second=self._is_second_press(before))
 
     def _rewind(self, *, is_second: bool) -> None:
         if is_second:
             self._hint("", 0)
             self.request("rewind")
         else:
-            self._last_escape = time.monotonic()
-            self._hint("Press Esc again to edit your last message", DOUBLE_PRESS_S)
+            self._last_escape = self._presses, time.monotonic()
+            self._hint(REWIND_HINT, DOUBLE_PRESS_S)
 
     @property
     def _is_busy(self) -> bool:
@@ -251,6 +275,7 @@ class InputActions:
         return self._bottom.status.is_running or bool(self._bottom.queued)
 
     def _stop_turn(self) -> None:
+        self._stopped_at = time.monotonic()
         self.input_events.put_nowait(StopRequest())
         self._bottom.status.activity = "stopping"
 
@@ -289,7 +314,7 @@ class InputActions:
         if self._buffer.text:
             self._buffer.delete()
         else:
-            self.on_quit()
+            self.quit()
 
     def can_take_back(self) -> bool:
         waits = bool(self._bottom.queued or self._bottom.held)

@@ -234,6 +234,8 @@ class BottomArea:
         """The open list."""
         self.queued: dict[str, str] = {}
         """Labels of queued messages, by turn."""
+        self.after_turn: set[str] = set()
+        """Those that wait for the end of the running turn; the others reach it at its next step."""
         self.held: dict[str, str] = {}
         """Labels of messages that a stop kept back, by turn."""
         self.choices = ChoicePrompt()
@@ -301,7 +303,12 @@ class BottomArea:
         if not self.approvals.current:
             rows += self.choices.rows(columns, self.style, typing=typing)
         # While idle, a message starts at once: showing it as queued would flicker.
-        rows += self._list_messages("queued", list(self.queued.values()) if self.status.activity else [], columns)
+        queued = self.queued if self.status.activity else {}
+        later = [label for id, label in queued.items() if id in self.after_turn]
+        rows += self._list_messages(
+            "next step", [label for id, label in queued.items() if id not in self.after_turn], columns
+        )
+        rows += self._list_messages("after this turn", later, columns)
         rows += self._list_messages("kept", list(self.held.values()), columns)
         if self.rewinding:
             rows += wrap_text(REWIND_NOTE, columns, self.style.faint, f"{self.style.note} ", "  ")

@@ -11,7 +11,7 @@ from alipes.cli.terminal.transcript.todo_view import TodoView
 from alipes.cli.terminal.transcript.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.console.diff_view import DrawContext
 from alipes.console.markdown.stream import MarkdownStream
-from alipes.console.render import format_ending, format_resumption, sanitize, to_one_line, truncate
+from alipes.console.render import format_ending, format_resumption, format_retraction, sanitize, to_one_line, truncate
 from alipes.console.screen_diff import strip_escapes
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.theme import Theme
@@ -193,6 +193,8 @@ class TranscriptView:
         self._in_turn = False
         self._answered = False
         """A question of this turn was answered, and its call has not ended yet."""
+        self._live_note = ""
+        """What is happening now, in a row that the next event replaces."""
         self._record = TurnItems()
         self._calls: dict[str, ToolCall] = {}
         """Calls of the last turn whose result was not shown."""
@@ -204,7 +206,7 @@ class TranscriptView:
 
     def tail(self) -> list[str]:
         """The rows that may still change."""
-        rows = self._message.tail()
+        rows = self._message.tail() or (self._format_note(self._live_note) if self._live_note else [])
         apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
             if running.call.name not in _SHOWN_OTHERWISE:
@@ -246,6 +248,7 @@ class TranscriptView:
 
     def handle_event(self, event: turns.Event, shown_as: str = "") -> None:
         """Add an event. `shown_as`: the label for a user message with long pastes."""
+        self._live_note = event.text if isinstance(event, turns.Notice) and event.live else ""
         match event:
             case turns.ThinkingDelta(text):
                 self._message.think(text)
@@ -282,13 +285,16 @@ class TranscriptView:
 
     def add_note(self, text: str, *, bad: bool = False) -> None:
         """Add a note of alipes itself."""
+        self._record.add(RecordedText("note", text))
+        self._add_rows("note", self._format_note(text, bad=bad))
+
+    def _format_note(self, text: str, *, bad: bool = False) -> list[str]:
         style = self._style.bad if bad else self._style.faint
         rows: list[str] = []
         for line in sanitize(text).split("\n"):
             mark = "  " if rows else apply_style(self._style.note, style) + " "
             rows += wrap_text(line, self._columns, style, mark, "  ")
-        self._record.add(RecordedText("note", text))
-        self._add_rows("note", rows)
+        return rows
 
     def add_block(self, rows: list[str]) -> None:
         """Add finished rows as a separate block."""
@@ -305,11 +311,8 @@ class TranscriptView:
                 if note := format_resumption(event):
                     self.add_note(note)
             case turns.Retracted(reason):
-                shown = self._message.has_final_rows
-                self._message.drop()
-                lost = "connection lost; ignore the partial answer above" if shown else "connection lost"
-                self.add_note(f"{lost} ({to_one_line(reason)}). Retrying")
-            case turns.Notice(text):
+                self._retract(reason)
+            case turns.Notice(text, live=False):
                 self.add_note(text)
             case turns.ApprovalAsked() | turns.QuestionAsked():
                 self.add_block(self._questions.ask(event, self._columns, self._style))
@@ -321,6 +324,12 @@ class TranscriptView:
                 self._answered = True
             case turns.TurnEnded():
                 self._end(event)
+
+    def _retract(self, reason: str) -> None:
+        shown = self._message.has_final_rows
+        self._message.drop()
+        if shown:
+            self.add_note(format_retraction(reason))
 
     def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
         """Keep what was approved or denied, whole."""

@@ -20,7 +20,6 @@ from alipes.kernel.turns import (
     Event,
     Notice,
     QuestionAsked,
-    Retracted,
     Said,
     Stop,
     ToolFinished,
@@ -362,8 +361,6 @@ def _describe_event(event: Event | None) -> str:
             return "waiting for an answer"
         case Notice(text):
             return text
-        case Retracted(reason):
-            return f"retrying: {reason}"
         case Said(message) if message.role == "assistant" and message.calls:
             return message.text.strip()[:200]
     return ""
