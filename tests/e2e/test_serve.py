@@ -184,7 +184,7 @@ async def test_a_missing_package_is_reported_by_name(home, tmp_path):
     path = f"{broken.parent}:{home.environ()['PYTHONPATH']}"
     done = await home.run("serve", PYTHONPATH=path)
     assert (done.status, done.out) == (2, "")
-    assert done.err == "alipes serve needs the package starlette: pip install 'alipes[serve]'\n"
+    assert done.err == "alipes serve needs the package starlette: run `alipes install serve`\n"
 
 
 async def test_the_outbox_is_listed_and_edited_by_number(home):

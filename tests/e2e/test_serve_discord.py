@@ -82,7 +82,7 @@ async def test_a_missing_library_is_reported_and_the_other_platforms_are_served(
         settle_discord(home, discord)
         async with open_serve(home, PYTHONPATH=path) as served:
             said = await read_until(served.process.stdout, "Ctrl-C")
-            assert "serves telegram at" in said and "alipes[discord]" in said
+            assert "serves telegram at" in said and "alipes install discord" in said
             telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "Here.")
-            assert "alipes[discord]" in (await served.get("/ready")).json()["because"]["discord"]
+            assert "alipes install discord" in (await served.get("/ready")).json()["because"]["discord"]

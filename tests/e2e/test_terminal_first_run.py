@@ -7,8 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
 
@@ -143,40 +141,6 @@ def test_make_install_puts_the_program_on_the_path(tmp_path):
     assert {path.name for path in shared} == {"alipes.1", "alipes", "_alipes", "alipes.fish"}
     subprocess.run([*command[:-2], "uninstall", command[-1]], cwd=ROOT, capture_output=True, check=True)
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
-
-
-def test_the_installation_shows_packages_and_sizes():
-    steps = list(load_installer().describe_steps(PIP_OUTPUT.splitlines(), 2))
-    assert steps == [
-        "package 1 of 2, 2 MB: httpx2",
-        "package 2 of 2, 18 MB: numpy",
-        "installing 2 packages (18 MB downloaded)",
-    ]
-
-
-PIP_OUTPUT = """\
-Collecting httpx2==1.0 (from -r requirements/run.txt (line 3))
-  Downloading httpx2-1.0-py3-none-any.whl.metadata (5.2 kB)
-  Downloading httpx2-1.0-py3-none-any.whl (1.6 MB)
-  Using cached numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl (16.3 MB)
-Installing collected packages: numpy, httpx2
-"""
-
-
-def load_installer():
-    spec = spec_from_file_location("install_with_progress", Path(ROOT) / "tools" / "install.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_failed_installation_shows_the_output_of_pip(tmp_path):
-    wrong = tmp_path / "requirements.txt"
-    wrong.write_text("no-such-file @ file:///nowhere/x-1-py3-none-any.whl\n")
-    command = [sys.executable, str(ROOT / "tools" / "install.py"), "installing", "--no-index", "-r", str(wrong)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and "ERROR" in done.stderr
 
 
 @contextmanager

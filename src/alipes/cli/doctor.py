@@ -15,6 +15,7 @@ from alipes.app import open_for_checks
 from alipes.cli import security_audit
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.cli.server_checks import check_server
+from alipes.config import extras
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
@@ -41,7 +42,6 @@ from alipes.store.ports.archive import Archive
 from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.store.sql.store import Store
 from alipes.store.sqlite.peers import open_processes
-from alipes.tools.documents.documents import EXTRA, missing_libraries
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -379,18 +379,19 @@ def _run_audit(*, json: bool) -> int:
     return int(any(finding.state == "wrong" for finding in found))
 
 
-def check_documents() -> CheckResult:
-    """Which documents can be read."""
-    missing = missing_libraries()
-    if not missing:
-        return CheckResult("documents", "ok", "pdf, docx, pptx, xlsx and others become text")
-    kinds = ", ".join(missing)
-    return CheckResult("documents", "note", f"{kinds} cannot be read: {', '.join(missing.values())} missing", EXTRA)
+def check_extras() -> Iterator[CheckResult]:
+    """What features need besides the core: what is installed, and what the first use would install."""
+    installed = [name for name in extras.EXTRAS if extras.is_installed(name)]
+    if installed:
+        yield CheckResult("extras", "ok", f"installed: {', '.join(installed)}")
+    missing = [f"{name} ({extra.purpose})" for name, extra in extras.EXTRAS.items() if name not in installed]
+    if missing:
+        yield CheckResult("extras", "note", f"on first use: {', '.join(missing)}", "or run `alipes install NAME`")
 
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
     found = [await security_audit.check_sandbox(settings), *await check_store(settings), *await check_tools(settings)]
-    found.append(check_documents())
+    found += check_extras()
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_chat_files(settings, scope)

@@ -160,12 +160,13 @@ def _core_commands() -> "tuple[CliCommand, ...]":
         ),
         CliCommand("secrets", "alipes.cli.commands.secrets"),
         CliCommand("plugins", "alipes.cli.plugins.command", agent_actions=("list", "doctor", "new"), names_action=True),
+        CliCommand("install", "alipes.cli.commands.install"),
         CliCommand("doctor", "alipes.cli.doctor", agent_actions="any words"),
         CliCommand("profile", "alipes.cli.commands.profile"),
         CliCommand("backup", "alipes.cli.commands.backup", "run_backup"),
         CliCommand("restore", "alipes.cli.commands.backup", "run_restore"),
         CliCommand("store", "alipes.cli.commands.store"),
-        CliCommand("serve", "alipes.cli.serve.command", names_action=True, extra="alipes[serve]"),
+        CliCommand("serve", "alipes.cli.serve.command", names_action=True, extra="serve"),
         CliCommand("page", "alipes.cli.commands.page"),
         CliCommand("pair", "alipes.cli.commands.pair"),
         CliCommand("approvals", "alipes.cli.commands.approvals"),
@@ -223,10 +224,22 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
     except ModuleNotFoundError as missing:
         if not command.extra or (missing.name or "").startswith("alipes"):
             raise
-        sys.stderr.write(f"alipes {name} needs the package {missing.name}: pip install '{command.extra}'\n")
-        return 2
+        if not _install_extra(name, command.extra, missing.name or ""):
+            return 2
+        module = import_module(command.module)
     status: int = getattr(module, command.function)(argv)
     return status
+
+
+def _install_extra(name: str, extra: str, missing: str) -> bool:
+    """True if what the command lacks has been installed."""
+    from alipes.config.extras import install_command, is_installed  # noqa: PLC0415
+    from alipes.console.extras import offer_extra  # noqa: PLC0415
+
+    if is_installed(extra):  # but not all that it needs itself
+        sys.stderr.write(f"alipes {name} needs the package {missing}: run `{install_command(extra)}`\n")
+        return False
+    return offer_extra(extra)
 
 
 def _run_other(name: str, argv: list[str], given: list[str]) -> int:

@@ -31,7 +31,7 @@ def _call(function: str, home: Path, *values: str) -> Any:
         keyring, errors = import_module("keyring"), import_module("keyring.errors")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            'secret_store = "keyring" needs the package keyring: run `pip install "alipes[keyring]"`.'
+            'secret_store = "keyring" needs the package keyring: run `alipes install keyring`.'
         ) from error
     profile = profile_name(home)
     try:

@@ -314,6 +314,15 @@ class ClarifyConfig(Struct, frozen=True):
     ] = 600.0
 
 
+class InstallConfig(Struct, frozen=True):
+    auto: Annotated[
+        bool,
+        FLAG,
+        "Whether packages that a feature lacks are installed at its first use without asking, also in chats and "
+        "schedules. Otherwise you are asked at a terminal; elsewhere the command that installs them is named.",
+    ] = False
+
+
 class ApprovalsConfig(Struct, frozen=True):
     mode: Annotated[
         Literal["ask", "edits", "plan", "all"],
@@ -503,6 +512,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
     approvals: ApprovalsConfig = ApprovalsConfig()
+    install: InstallConfig = InstallConfig()
     code: CodeConfig = CodeConfig()
     mcp: McpConfig = McpConfig()
     web: WebConfig = WebConfig()

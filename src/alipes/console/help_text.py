@@ -18,6 +18,7 @@ commands:
   skills      list, install and check skills
   memory      show and change the notes that conversations see
   mcp         add, test, list and remove MCP servers
+  install     list and install the packages that features need
   doctor      check that everything works
   profile     list, create, clone or remove profiles: separate homes
   usage       token usage and cost by day, model, conversation, task and tool
@@ -332,6 +333,21 @@ options:
   -h, --help            show this page
 
 Exit status: 0 done; 1 `alipes serve` is not running; 2 wrong usage or settings.
+"""
+
+INSTALL = """\
+usage: alipes install [--json]    list the extras: what features need besides the core
+       alipes install NAME...     install extras in the pinned versions; `all` for every one
+
+The packages go into the environment of this alipes, with uv if it is on the PATH, else
+with pip. What was installed is remembered in the home, and installed again if it is gone
+after an upgrade.
+
+options:
+  --json                print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage, or they could not be installed.
 """
 
 PAIR = """\

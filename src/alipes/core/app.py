@@ -22,6 +22,7 @@ from alipes.agent.provider_calls import compare_by_meaning, embed_by_meaning
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
+from alipes.core.extras import ExtraInstaller
 from alipes.core.resources import Resources, tool_environment
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
@@ -65,13 +66,16 @@ class App:
         self.places = structs.replace(make_places(settings), map_path=partial(_map_path, resources.backend))
         """Paths as the tools resolve them."""
         env = tool_environment(settings)
-        self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
-        self.files = FileAttacher(settings, mask=self.secrets, documents=self.documents)
         self.features = OpenFeatures()
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(_load_commands, _template_folders(settings).load)
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
         questions, permissions = self.sessions.questions, self.sessions.permissions
+        self.extras = ExtraInstaller(questions, settings, self.notify)
+        self.documents = DocumentConverter(
+            settings.documents, backend=resources.backend, env=env, require=self.extras.require
+        )
+        self.files = FileAttacher(settings, mask=self.secrets, documents=self.documents)
         self.spending = SpendingLimits(store.usage_ledger, settings.spend, questions.ask_approval)
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry

@@ -37,7 +37,7 @@ class CliCommand(Struct, frozen=True):
     names_action: bool = False
     """A refusal names the first word too."""
     extra: str = ""
-    """The optional dependencies that it needs."""
+    """The extra that it needs; see `config/extras.py`."""
 
     def is_for_people(self, argv: list[str]) -> bool:
         """True if a process of the agent may not run it with these words; it may always read the help."""

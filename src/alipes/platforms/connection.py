@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
+from alipes.config.extras import explain_missing
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platform import OnStatus
 from alipes.runtime.tasks import backoff
@@ -46,7 +47,7 @@ def optional_library(messenger: str, library: str, extra: str) -> Iterator[None]
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     except ModuleNotFoundError as missing:
-        raise ConfigError(f"{messenger} needs {library} ({missing}): pip install 'alipes[{extra}]'") from missing
+        raise ConfigError(f"{messenger} needs {library} ({missing}). {explain_missing(extra)}") from missing
 
 
 log = logging.getLogger(__name__)

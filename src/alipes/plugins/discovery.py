@@ -240,7 +240,7 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         yaml = import_module("yaml")
     except ModuleNotFoundError:
-        return {"error": f"{file} cannot be read without PyYAML: pip install pyyaml"}
+        return {"error": f"{file} cannot be read without PyYAML: run `alipes install hermes`"}
     try:
         said = yaml.safe_load(file.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

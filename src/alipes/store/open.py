@@ -13,7 +13,7 @@ from alipes.store.sql.store import Store
 from alipes.store.sqlite.files import DATABASE_FILE
 from alipes.store.sqlite.store import open_archive, open_store
 
-MISSING_DRIVER = "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
+MISSING_DRIVER = "the store is PostgreSQL: install its driver with `alipes install postgres`"
 
 
 def open_home_store(settings: Settings, *, serves: bool = False) -> AbstractAsyncContextManager[Store]:

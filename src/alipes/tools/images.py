@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes, urlparse
 
 from msgspec import Struct
 
+from alipes.config.extras import explain_missing
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
@@ -63,7 +64,7 @@ def prepare_image(data: bytes) -> PreparedImage:
     if pillow is None:
         if kind and len(data) <= MAX_PROVIDER_BYTES:
             return PreparedImage(Image(kind, data), note=f"{kind}, {len(data):,} bytes, unchanged")
-        raise ToolError("this image must be converted, which needs Pillow: pip install 'alipes[images]'")
+        raise ToolError(f"this image must be converted. {explain_missing('images')}")
     return _convert(pillow, data, kind)
 
 

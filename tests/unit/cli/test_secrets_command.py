@@ -125,7 +125,7 @@ def test_without_the_package_the_error_says_how_to_install_it(seen, tmp_path, mo
     monkeypatch.setitem(sys.modules, "keyring", None)
     (tmp_path / "config.toml").write_text('secret_store = "keyring"\n')
     status, _, err = seen()
-    assert status == 2 and "alipes[keyring]" in err
+    assert status == 2 and "alipes install keyring" in err
 
 
 def test_without_the_setting_no_keyring_is_used(seen, keyring, tmp_path):

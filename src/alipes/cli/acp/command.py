@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TextIO, TypeAlias, get_args
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.console import help_text
+from alipes.console.extras import offer_extra
 from alipes.console.line_input import JsonLines
 from alipes.console.options import OptionParser
 from alipes.console.stdio import divert_stdout, is_terminal
@@ -23,7 +23,6 @@ from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 
 EXIT_STOPPED = 130
-MISSING = "alipes acp needs the package agent-client-protocol: pip install 'alipes[acp]'\n"
 HINT = "alipes acp: waiting for an editor on standard input; see docs/editors.md. Ctrl-D quits.\n"
 
 
@@ -41,8 +40,7 @@ ServeEditor: TypeAlias = Callable[[JsonLines, Settings, EditorOptions, EditorFea
 def run(argv: list[str]) -> int:
     modes = {"choices": get_args(PermissionMode), "default": ""}
     args = OptionParser("alipes acp", help_text.ACP, {"mode": modes}).parse_args(argv)
-    if find_spec("acp") is None:
-        sys.stderr.write(MISSING)
+    if not offer_extra("acp"):
         return 2
     options = EditorOptions(args.model, args.mode, args.safe)
     settings = with_plugins(build_settings(read_config()), not options.safe)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from alipes.config.extras import explain_missing
 from alipes.config.loader import load_settings
 from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
@@ -60,7 +61,7 @@ def run(argv: list[str]) -> int:
 
 def _log_in(settings: Settings, args: argparse.Namespace) -> int:
     if args.qr and find_spec("segno") is None:
-        raise ConfigError("--qr needs the package segno: pip install 'alipes[serve]'")
+        raise ConfigError(explain_missing("serve"))
     address = _find_address(settings)
     if not address:
         sys.stderr.write(

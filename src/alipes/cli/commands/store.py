@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from alipes.config.editor import change
+from alipes.config.extras import explain_missing
 from alipes.config.loader import load_settings
 from alipes.config.sections.cluster import DATABASE_URL, url_password, with_password, without_password
 from alipes.config.settings import Settings
@@ -71,7 +72,7 @@ def _move(settings: Settings, target: str, *, switch: bool) -> int:
     try:
         return _copy(settings, target, switch=switch)
     except ModuleNotFoundError as missing:
-        raise ConfigError(f"PostgreSQL needs the package {missing.name}: pip install 'alipes[postgres]'") from missing
+        raise ConfigError(explain_missing("postgres")) from missing
 
 
 def _copy(settings: Settings, target: str, *, switch: bool) -> int:

@@ -20,6 +20,7 @@ from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
 from alipes.console import help_text
+from alipes.console.extras import offer_messengers
 from alipes.console.options import Details, OptionParser, print_config_errors
 from alipes.console.stdio import is_terminal, use_colour
 from alipes.kernel.errors import AlipesError, ConfigError
@@ -89,6 +90,7 @@ def _run_setup(reading: RawConfig, settings: Settings, given: SetupOptions) -> i
         return 1
     for line in _write(plan, settings, seen=prompter is not None and not given.yes):
         print(line)
+    offer_messengers(settings)
     return 0
 
 

@@ -162,7 +162,7 @@ def read_yaml(file: Path, plugin: str) -> dict[str, Any]:
     try:
         yaml = importlib.import_module("yaml")
     except ImportError as error:
-        raise PluginError(plugin, file.name, "needs PyYAML: pip install 'alipes[hermes]'") from error
+        raise PluginError(plugin, file.name, "needs PyYAML: run `alipes install hermes`") from error
     try:
         declared = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

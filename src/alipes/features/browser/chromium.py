@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from alipes.config.extras import explain_missing
 from alipes.features.browser.settings import BrowserConfig
 from alipes.features.browser.specs import OFF
 from alipes.runtime.sandbox.policy import make_private_directory
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge")
 _MAC = ("Google Chrome", "Chromium", "Microsoft Edge")
-INSTALL_PACKAGE = 'pip install "alipes[browser]"'
 INSTALL_CHROMIUM = "install Chromium or Chrome, or set browser.executable"
 NO_PROXY_URL = "http://127.0.0.1:9"
 """Where connections of Chromium itself go, which belong to no page: nothing listens there."""
@@ -56,7 +56,7 @@ def find_obstacle(config: BrowserConfig, environ: Mapping[str, str]) -> str:
     if not config.enabled:
         return OFF
     if find_spec("playwright") is None:
-        return f"The browser needs Playwright: {INSTALL_PACKAGE}."
+        return explain_missing("browser")
     if not find_chromium(config, environ):
         if config.executable:
             return f"{config.executable} cannot be run: correct browser.executable."

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from alipes.features.browser.chromium import (
-    INSTALL_PACKAGE,
     NO_PROXY_URL,
     chromium_arguments,
     chromium_environment,
@@ -155,7 +154,7 @@ async def _greet_driver(connection: Any, modules: Mapping[str, Any]) -> Any:
     except TimeoutError as error:
         raise ToolError(f"Playwright did not start within {START_TIMEOUT_S:.0f} s; try again") from error
     except modules["_impl.errors"].Error as error:
-        raise ToolError(f"Playwright could not be started: {INSTALL_PACKAGE} installs it again") from error
+        raise ToolError("Playwright could not be started: `alipes install browser` installs it again") from error
 
 
 async def _end_driver(child: Child, link: _DriverLink) -> None:
@@ -179,7 +178,7 @@ def _import_playwright() -> dict[str, Any]:
     try:
         return {name: import_module(f"playwright.{name}") for name in names}
     except ImportError as error:
-        raise ToolError(f"this version of Playwright cannot be used ({error}): {INSTALL_PACKAGE}") from error
+        raise ToolError(f"this version of Playwright cannot be used ({error}): run `alipes install browser`") from error
 
 
 async def _launch(

@@ -15,11 +15,7 @@ class McpFeature(Feature):
     parts = ("commands", "endpoints", "serve", "doctor")
     cli_commands = (
         CliCommand(
-            "mcp",
-            "alipes.features.mcp.cli.command",
-            agent_actions=("list", "serve"),
-            names_action=True,
-            extra="alipes[mcp,serve]",
+            "mcp", "alipes.features.mcp.cli.command", agent_actions=("list", "serve"), names_action=True, extra="mcp"
         ),
     )
     servers: "McpServers | None" = None

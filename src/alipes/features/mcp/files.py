@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from alipes.config.display import is_secret_name, looks_secret
 from alipes.config.environment import REFERENCE, Variables, current_variables, read_text
+from alipes.config.extras import explain_missing
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
 from alipes.features.mcp.settings import McpServerConfig, find_server_problem
@@ -100,7 +101,7 @@ def _parse_yaml(text: str, file: Path) -> Any:
     try:
         yaml = import_module("yaml")
     except ModuleNotFoundError as missing:
-        raise ConfigError(f'{file}: YAML needs another package: pip install "alipes[hermes]".') from missing
+        raise ConfigError(f"{file}: {explain_missing('hermes')}") from missing
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -178,7 +178,7 @@ def answer(job: dict[str, Any], data: bytes) -> dict[str, Any]:
     except Unreadable as error:
         return {"error": str(error)}
     except ImportError as error:
-        return {"error": f"{error}: pip install 'alipes[web]'"}
+        return {"error": f"{error}: run `alipes install web`"}
     except (MemoryError, RecursionError) as error:
         return {"error": f"it is too complex ({type(error).__name__})"}
     except (ValueError, TypeError, AttributeError, LookupError, OSError, AssertionError) as error:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -16,6 +16,8 @@ from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 
 PageKind: TypeAlias = Literal["html", "feed", "text"]
+EXTRA = "web"
+"""What converting needs."""
 MAX_WORKERS = 2
 IDLE_S = 60.0
 """Seconds after which a process without work is ended."""
@@ -49,7 +51,10 @@ class PageConverter:
         *,
         timeout_s: float = CONVERT_TIMEOUT_S,
         idle_s: float = IDLE_S,
+        require: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        """`require`: installs an extra, or raises `ToolError`."""
+        self._require = require
         self._environment, self._keeper, self._timeout_s, self._idle_s = environment, keeper, timeout_s, idle_s
         self._places = asyncio.Semaphore(MAX_WORKERS)
         self._idle: list[_Worker] = []
@@ -75,6 +80,8 @@ class PageConverter:
 
     async def convert(self, job: ConvertJob) -> ConvertedPage:
         """Raises `ToolError` if it takes too long or cannot be converted. Cancelled, its process is killed."""
+        if self._require is not None and job.kind != "text":
+            await self._require(EXTRA)
         async with self._places:
             self._idle = [worker for worker in self._idle if worker.usable]
             worker = self._idle.pop() if self._idle else self._start()

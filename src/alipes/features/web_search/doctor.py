@@ -3,7 +3,6 @@
 from alipes.config.settings import Settings
 from alipes.config.urls import strip_credentials
 from alipes.features.web_search.search_services import NAMES, choose_service
-from alipes.features.web_search.services import explain_missing_extra
 from alipes.kernel.checks import CheckResult
 from alipes.store.sql.store import Store
 
@@ -16,5 +15,4 @@ async def check(settings: Settings, _store: Store | None) -> list[CheckResult]:
     else:
         place = f" at {strip_credentials(web.searxng_url)}" if chosen.name == "searxng" else ""
         found = [CheckResult("web", "ok", f"searches with {NAMES[chosen.name]}{place}")]
-    missing = explain_missing_extra() if web.extract != "plugin" else ""
-    return [*found, *([CheckResult("web", "note", missing)] if missing else [])]
+    return found

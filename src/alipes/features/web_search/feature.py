@@ -27,6 +27,6 @@ class WebSearchFeature(Feature):
         settings = self.app.settings
         self.numbers = SourceNumbers()
         self.plugins = SearchPlugins(self.app.contributions, settings.web.timeout)
-        self.pages = PageService(settings, self.plugins)
+        self.pages = PageService(settings, self.plugins, self.app.extras.is_installed)
         self.reader = await stack.enter_async_context(open_reader(self.app, self.pages))
         await super().open(stack)

@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from alipes.agent.approval.egress import EgressRights, url_host
@@ -12,7 +10,7 @@ from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.settings import Settings
 from alipes.core.app import App
 from alipes.core.resources import tool_environment
-from alipes.features.web_search.converter import PageConverter
+from alipes.features.web_search.converter import EXTRA, PageConverter
 from alipes.features.web_search.page_reader import PageReader, ReadRemotely, WebPage
 from alipes.features.web_search.search_client import SearchesWeb, SearchResult, WebQuery
 from alipes.features.web_search.search_services import choose_service, open_service, service_url
@@ -28,7 +26,6 @@ from alipes.runtime.sandbox.backend import CommandScope
 
 WEB_SEARCH_PROVIDER = "web_search"
 """`ctx.provide("web_search", name, thing)`; see docs/web.md."""
-NO_EXTRA = "Packages for reading web pages are not installed: pip install 'alipes[web]'."
 MAX_PART_CHARS = 120_000
 """Characters of a page in one question to the auxiliary model."""
 MAX_PARTS = 8
@@ -149,31 +146,25 @@ class SearchService:
         return PublicFetcher(self._scope, allowed, name="search", decide=decide, counts=self._counts)
 
 
-@cache
-def explain_missing_extra() -> str:
-    """Why pages cannot be read, as a sentence; empty if they can."""
-    return "" if find_spec("trafilatura") and find_spec("feedparser") else NO_EXTRA
-
-
 class PageService:
     """Whether pages are read by alipes itself or by a plugin."""
 
-    def __init__(
-        self, settings: Settings, plugins: SearchPlugins, explain_missing: Callable[[], str] = explain_missing_extra
-    ) -> None:
-        """`explain_missing()`: why alipes itself cannot read pages; empty if it can."""
-        self._choice, self._plugins, self._explain_missing = settings.web.extract, plugins, explain_missing
+    def __init__(self, settings: Settings, plugins: SearchPlugins, is_installed: Callable[[str], bool]) -> None:
+        """`is_installed(extra)`: whether alipes itself can read pages without installing anything."""
+        self._choice, self._plugins, self._is_installed = settings.web.extract, plugins, is_installed
 
     def choose_remote(self) -> ReadRemotely | None:
         """The plugins, if they read pages."""
-        if self._choice == "plugin" or (self._choice == "auto" and self._explain_missing() and self._plugins.exist()):
+        if self._choice == "plugin" or (
+            self._choice == "auto" and self._plugins.exist() and not self._is_installed(EXTRA)
+        ):
             return self._plugins.read
         return None
 
     def describe_problem(self) -> str:
-        """Why pages cannot be read, as a sentence; empty if they can."""
+        """Why pages cannot be read, as a sentence; empty if they can, perhaps after an installation."""
         if self.choose_remote() is None:
-            return self._explain_missing()
+            return ""
         return "" if self._plugins.exist() else 'web.extract is "plugin", but no enabled plugin can read pages.'
 
 
@@ -183,7 +174,8 @@ async def open_reader(app: App, pages: PageService) -> AsyncIterator[PageReader]
     fetcher = PublicFetcher(
         app.scope, settings.fetch.allow, name="web", decide=network.rights.decide, counts=network.proxy.counts
     )
-    async with PageConverter(tool_environment(settings), app.resources.guard) as converter:
+    environment, require = tool_environment(settings), app.extras.require
+    async with PageConverter(environment, app.resources.guard, require=require) as converter:
         yield PageReader(fetcher, converter, settings.web, documents=app.documents, choose_remote=pages.choose_remote)
 
 

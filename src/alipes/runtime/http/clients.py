@@ -179,7 +179,7 @@ class ClientScope:
         try:
             yield
         except ModuleNotFoundError as missing:
-            raise ConfigError(f"The vendor's SDK is not installed ({missing}): pip install 'alipes[sdk]'") from missing
+            raise ConfigError(f"The vendor's SDK is not installed ({missing}): run `alipes install sdk`") from missing
 
     def _for_sdk(self, kind: str, endpoint: Endpoint, base_url: str) -> dict[str, Any]:
         timeout = _timeout(endpoint.stall, endpoint.connect)

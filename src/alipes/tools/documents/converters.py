@@ -423,7 +423,7 @@ def _load(name: str, what: str) -> Any:
     try:
         return __import__(name)
     except ImportError as error:
-        missing = f'the library {error.name} is not installed: pip install "alipes[documents]"'
+        missing = f"the library {error.name} is not installed: run `alipes install documents`"
         raise MissingLibrary(f"cannot be read: {what} need more. {missing}") from None
 
 

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from alipes.config.extras import explain_missing
 from alipes.config.settings import DocumentsConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
@@ -28,7 +29,7 @@ SESSION = "documents"
 MAX_OUTPUT_BYTES = 64 << 20
 MAX_CACHED_CHARS = 16_000_000
 """Characters of documents that are kept, so that a long one is converted once and not for each part."""
-EXTRA = 'pip install "alipes[documents]"'
+EXTRA = "documents"
 LIBRARIES = {"pdf": "pypdf", "docx": "mammoth", "pptx": "pptx", "xlsx": "openpyxl"}
 """Formats that need a library. The others need none."""
 NAMES = {
@@ -137,9 +138,16 @@ class DocumentConverter:
     """Converts documents, one at a time. Their parsers run in the sandbox if there is one, and always within limits."""
 
     def __init__(
-        self, config: DocumentsConfig, *, backend: CommandBackend | None = None, env: Mapping[str, str] | None = None
+        self,
+        config: DocumentsConfig,
+        *,
+        backend: CommandBackend | None = None,
+        env: Mapping[str, str] | None = None,
+        require: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`backend`: where commands run. `env`: the environment of commands."""
+        """`backend`: where commands run. `env`: the environment of commands. `require`: installs an extra, or raises
+        `ToolError`."""
+        self._require = require
         self._config, self._backend, self._host = config, backend or HostBackend(), HostBackend()
         self._env = {name: value for name, value in (env or {}).items() if name in ("PATH", "LANG", "LC_ALL")}
         self._chosen: CommandBackend | None = None
@@ -150,8 +158,8 @@ class DocumentConverter:
         """The text of a document. Raises `ToolError` with the rest of a sentence that begins with its name."""
         if len(data) > self._config.max_mb << 20:
             raise ToolError(f"has {len(data):,} bytes; the limit is {self._config.max_mb} MB (documents.max_mb)")
-        if kind in (missing := missing_libraries()):
-            raise ToolError(f"cannot be read: the library {missing[kind]} is not installed: {EXTRA}")
+        if kind in missing_libraries():
+            await self._install()
         key = _Key(await asyncio.to_thread(_digest, data), kind)
         async with self._lock:
             if (known := self._cache.get(key)) is not None:
@@ -160,6 +168,14 @@ class DocumentConverter:
             found = _to_text(kind, await self._run(data, kind))
             self._remember(key, found)
             return found
+
+    async def _install(self) -> None:
+        try:
+            if self._require is None:
+                raise ToolError(explain_missing(EXTRA))
+            await self._require(EXTRA)
+        except ToolError as error:
+            raise ToolError(f"cannot be read. {error}") from error
 
     def _remember(self, key: _Key, found: DocumentText) -> None:
         self._cache[key] = found

@@ -108,3 +108,13 @@ async def test_a_prepared_process_is_used():
         converter.prepare()
         await until(children)
         assert (await converter.convert(html())).title and len(children()) == 1
+
+
+async def test_a_page_is_converted_only_if_the_packages_are_there():
+    async def refuse(name):
+        raise ToolError(f"{name} is not installed")
+
+    async with open_converter(require=refuse) as converter:
+        with pytest.raises(ToolError, match="web is not installed"):
+            await converter.convert(ConvertJob("html", b"<p>Hello"))
+        assert (await converter.convert(ConvertJob("text", b"Hello"))).text == "Hello"

@@ -138,23 +138,22 @@ async def test_a_very_long_page_is_asked_in_parts_and_what_was_not_read_is_said(
     assert "Two or four.\n\n[the last 17,999 characters were not read: see offset=320000]" in read.text
 
 
-def test_without_the_extra_pages_are_read_by_a_plugin_or_not_at_all():
+def test_without_the_extra_pages_are_read_by_a_plugin_and_the_tool_stays_listed():
     plugins = web_services.SearchPlugins(Contributions(), 1.0)
 
-    def service(choice, missing):
+    def service(choice, *, installed):
         settings = Settings(home=Path("/nowhere"), web=WebConfig(extract=choice))
-        return web_services.PageService(settings, plugins, explain_missing=lambda: missing)
+        return web_services.PageService(settings, plugins, lambda name: installed)
 
-    assert service("auto", "").describe_problem() == "" and service("auto", "").choose_remote() is None
-    assert service("auto", web_services.NO_EXTRA).describe_problem() == web_services.NO_EXTRA
-    assert "no enabled plugin can read pages" in service("plugin", "").describe_problem()
+    assert service("auto", installed=True).describe_problem() == ""
+    assert service("auto", installed=True).choose_remote() is None
+    assert service("auto", installed=False).describe_problem() == ""
+    assert "no enabled plugin can read pages" in service("plugin", installed=True).describe_problem()
     plugins._contributions.add(ProviderContribution(PluginOwner("p"), "web_search", "p", object()))
-    assert (
-        service("auto", web_services.NO_EXTRA).describe_problem() == ""
-        and service("plugin", "").describe_problem() == ""
-    )
-    assert service("auto", web_services.NO_EXTRA).choose_remote() == plugins.read
-    assert service("builtin", web_services.NO_EXTRA).describe_problem() == web_services.NO_EXTRA
+    assert service("plugin", installed=True).describe_problem() == ""
+    assert service("auto", installed=False).choose_remote() == plugins.read
+    assert service("builtin", installed=False).describe_problem() == ""
+    assert service("builtin", installed=False).choose_remote() is None
 
 
 async def test_a_service_without_its_key_is_off_with_a_reason(tmp_path):

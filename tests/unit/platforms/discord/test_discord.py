@@ -297,7 +297,7 @@ async def test_a_missing_library_says_how_to_install_it(tmp_path):
     """
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, tmp_path, stdout=asyncio.subprocess.PIPE)
     seen, _ = await child.communicate()
-    assert b"pip install 'alipes[discord]'" in seen
+    assert b"alipes install discord" in seen
 
 
 async def test_a_wrong_token_is_a_config_error_that_does_not_show_it(tmp_path, leaks):

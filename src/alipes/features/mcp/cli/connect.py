@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from alipes.app import open_for_checks
+from alipes.config.extras import explain_missing
 from alipes.config.settings import Settings
 from alipes.console.common import confirm, print_json
 from alipes.console.render import sanitize
@@ -139,7 +140,7 @@ def _import_oauth() -> Any:
     try:
         return import_module("alipes.features.mcp.client.oauth")
     except ModuleNotFoundError as missing:
-        raise ConfigError(f'MCP needs another package ({missing}): pip install "alipes[mcp]"') from missing
+        raise ConfigError(explain_missing("mcp")) from missing
 
 
 def _run_oauth(work: Coroutine[Any, Any, T]) -> T | None:

@@ -5,7 +5,6 @@ import sys
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from os import devnull
 from typing import Any, TextIO
 
@@ -15,6 +14,7 @@ from alipes.config.paths import LOCK_NAME
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.console import caller as process_caller
+from alipes.console.extras import offer_extra
 from alipes.console.inbound import current_directory
 from alipes.console.line_input import JsonLines
 from alipes.console.stdio import divert_stdout, is_terminal
@@ -41,8 +41,7 @@ HINT = "alipes mcp serve: waiting for an MCP client on standard input; see docs/
 
 def run(*, safe: bool) -> int:
     """Serve until the client disconnects. `safe`: without plugins."""
-    if find_spec("mcp") is None:
-        sys.stderr.write("alipes mcp serve needs the package mcp: pip install 'alipes[mcp,serve]'\n")
+    if not offer_extra("mcp"):
         return 2
     settings = with_plugins(build_settings(read_config()), not safe)
     if is_terminal(sys.stdin):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from alipes.config.extras import explain_missing
 from alipes.features.mcp.client.definitions import McpError
 from alipes.features.mcp.client.host import McpHost
 from alipes.features.mcp.settings import McpServerConfig
@@ -25,7 +26,7 @@ async def import_sdk() -> Any:
     try:
         return await asyncio.to_thread(import_module, SDK)
     except ModuleNotFoundError as missing:
-        raise McpError(f'MCP needs another package ({missing}): pip install "alipes[mcp]"') from missing
+        raise McpError(explain_missing("mcp")) from missing
 
 
 @asynccontextmanager

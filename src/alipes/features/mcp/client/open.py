@@ -1,6 +1,6 @@
 """Opens the MCP servers of an app, and adds to it what they offer. Imported only if one is configured."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 
@@ -12,6 +12,8 @@ from alipes.features.mcp.client.servers import McpServers
 from alipes.features.mcp.client.token_store import make_store
 from alipes.features.mcp.requests import PeopleAndModels, assess_mcp_call, prompt_templates
 from alipes.features.mcp.settings import McpServerConfig
+from alipes.kernel.errors import ToolError
+from alipes.kernel.turns import Turn
 from alipes.tools.shell.output import SpillFolder
 
 
@@ -34,9 +36,15 @@ async def open_servers(app: App, stack: AsyncExitStack) -> McpServers:
     app.contributions.add_templates(partial(prompt_templates, servers))
     app.tool_access.add_hidden(partial(hidden_tools, servers))
     app.files.add_resources(servers)
+    app.add_preparation(partial(_require_sdk, app))
     app.add_preparation(servers.prepare)
     app.add_tool_risk(partial(assess_mcp_call, servers))
     return servers
+
+
+async def _require_sdk(app: App, turn: Turn) -> None:
+    with suppress(ToolError):  # the servers report it
+        await app.extras.require("mcp", turn)
 
 
 def _make_auth(app: App, name: str, config: McpServerConfig) -> object:

@@ -22,7 +22,7 @@ CALLER, PERSON = "alipes.caller", "alipes.check_person"
 """Keys in the scope of a request."""
 _ENDPOINT = ApiEndpoint("POST", PATH, "read")
 """Every tool checks its own scope."""
-MISSING = "MCP needs the package mcp on the server: pip install 'alipes[mcp]'"
+MISSING = "MCP needs more packages on the server: run `alipes install mcp` there"
 
 
 class McpEndpoint:
