@@ -41,7 +41,7 @@ export const html = htm.bind(h);
 export { default as ParserBlock } from "markdown-it/lib/parser_block.mjs";
 export { default as ParserInline } from "markdown-it/lib/parser_inline.mjs";
 export * as helpers from "markdown-it/lib/helpers/index.mjs";
-export * as utils from "markdown-it/lib/common/utils.mjs";
+export { unescapeAll } from "markdown-it/lib/common/utils.mjs";
 export { default as Token } from "markdown-it/lib/token.mjs";
 export { addEntities } from "entities";
 """,
@@ -65,6 +65,10 @@ export const decodeHTMLStrict = decodeHTML;
 }
 """Modules that take the place of packages: the page loads the names of entities when a text has one, and the browser
 knows classes of characters and addresses."""
+EMPTY = [
+    *("rules_block/html_block", "rules_inline/html_inline", "rules_inline/linkify", "rules_inline/strikethrough"),
+]
+"""Rules of markdown-it that the page leaves out or has itself."""
 VERSIONS = {"markdown-it": "14"}
 """The newest of these: the next one is a single file, of which no part can be taken."""
 HEAD = """\
@@ -111,6 +115,9 @@ def _build(work: Path) -> dict[str, bytes]:
     for package, text in STANDINS.items():
         (work / f"standin-{package}.js").write_text(text)
         aliases.append(f"--alias:{package}=./standin-{package}.js")
+    for rule in EMPTY:
+        code = "const rule = () => false; export default Object.assign(rule, { tokenize: rule, postProcess: rule });\n"
+        (work / "node_modules" / "markdown-it" / "lib" / f"{rule}.mjs").write_text(code)
     for name, entry in ENTRIES.items():
         (work / name).write_text(entry)
         packages = [package for package, module in PACKAGES.items() if module == name]

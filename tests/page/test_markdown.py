@@ -84,3 +84,12 @@ async def test_the_examples_of_github(site, step):
             if shown != wanted:
                 wrong.append((example["number"], example["markdown"], shown, wanted))
     assert not wrong, "\n".join(map(repr, wrong))
+
+
+@pytest.mark.parametrize("step", [100_000, 7, 1], ids=["whole", "in pieces", "by character"])
+async def test_texts_that_models_write_lose_nothing(site, step):
+    async with site(()) as running:
+        page = await running.log_in()
+        await page.evaluate(OPEN_PAGE)
+        for name, sample in SAMPLES.items():
+            assert await show(page, sample["markdown"], step) == sample["shown"], name

@@ -65,13 +65,25 @@ export class MarkdownWriter {
     const first = this.#endsWithReturn && piece.startsWith("\n") ? 1 : 0;
     this.#endsWithReturn = piece.endsWith("\r");
     this.#tail += piece.slice(first).replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd");
-    if (piece.includes("\n") || piece.includes("\r")) this.#settle();
-    this.#live = this.#replace(this.#live, this.#parseTail());
+    this.#attempt(() => {
+      if (piece.includes("\n") || piece.includes("\r")) this.#settle();
+      this.#showTail();
+    });
     this.#awaitEntities();
   }
 
   end() {
-    if (!this.#isPlain) this.#define(this.#tail);
+    this.#attempt(() => this.#define(this.#tail));
+  }
+
+  /** Show the text as it is if it cannot be shown otherwise. @param {() => void} act */
+  #attempt(act) {
+    if (this.#isPlain) return;
+    try {
+      act();
+    } catch {
+      this.#showPlain();
+    }
   }
 
   /** Take blocks out of the tail that no further line can change: all but the last one of the complete lines. */
@@ -105,8 +117,8 @@ export class MarkdownWriter {
     }
   }
 
-  #parseTail() {
-    return buildNodes(parse(this.#tail, { references: { ...this.#env.references } }));
+  #showTail() {
+    this.#live = this.#replace(this.#live, buildNodes(parse(this.#tail, { references: { ...this.#env.references } })));
   }
 
   /** @param {ChildNode[]} old @param {ChildNode[]} wanted @returns {ChildNode[]} The nodes that stand there then. */
@@ -125,11 +137,10 @@ export class MarkdownWriter {
     if (this.#waitsForEntities || !ENTITY.test(this.#tail)) return;
     this.#waitsForEntities = true;
     const show = () => {
-      if (this.#isPlain) return;
       this.#showAgain();
-      this.#live = this.#replace(this.#live, this.#parseTail());
+      this.#showTail();
     };
-    loadEntities().then(show, () => {}); // without them a name stays as it was written
+    loadEntities().then(() => this.#attempt(show), () => {}); // without them a name stays as it was written
   }
 
   #showPlain() {

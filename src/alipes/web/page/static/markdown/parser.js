@@ -1,12 +1,13 @@
 // CommonMark with the extensions of GitHub, footnotes in their place and mathematics, as tokens of markdown-it.
-import { ParserBlock, ParserInline, Token, helpers, utils } from "../vendor/markdown-it.js";
+import { ParserBlock, ParserInline, Token, helpers, unescapeAll } from "../vendor/markdown-it.js";
 import { findAddress, findUrl } from "./addresses.js";
 
 /** @typedef {import("../vendor/markdown-it.js").StateInline} StateInline */
 /** @typedef {import("../vendor/markdown-it.js").StateBlock} StateBlock */
 /** @typedef {{references: Record<string, {href: string, title: string}>}} Env */
 
-const MAX_NESTING = 20;
+const MAX_NESTING = 100;
+const MAX_LEVEL = 50;
 const ONE_TILDE = 0x7e;
 const TWO_TILDES = 0x7e7e;
 const FOOTNOTE = /^\[\^([^\]\s]{1,100})\]:[ \t]*/;
@@ -22,7 +23,6 @@ const md = {
   block,
   inline,
   helpers,
-  utils,
   // what may be followed is decided when nodes are made, and the browser encodes it
   validateLink: () => true,
   normalizeLink: (/** @type {string} */ url) => url,
@@ -44,14 +44,16 @@ inline.ruler2.push("addresses", (state) => {
   state.tokens.splice(0, state.tokens.length, ...addAddresses(state.tokens));
 });
 
-/** @param {string} text @param {Env} env Definitions of links found before; those of the text are added. @returns {Token[]} */
+/** @param {string} text @param {Env} env Definitions of links found before; those of the text are added. @returns {Token[]} Raises if it is nested too
+ * deep to be shown. */
 export function parse(text, env) {
   /** @type {Token[]} */
   const tokens = [];
   block.parse(text, md, env, tokens);
+  if (tokens.some((token) => token.level > MAX_LEVEL)) throw new RangeError("nested too deep");
   for (const token of tokens) {
     if (token.type === "inline") inline.parse(token.content, md, env, (token.children = []));
-    else if (token.type === "fence") token.info = utils.unescapeAll(token.info);
+    else if (token.type === "fence") token.info = unescapeAll(token.info);
   }
   return tokens;
 }

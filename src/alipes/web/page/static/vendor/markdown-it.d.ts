@@ -70,5 +70,5 @@ export class ParserInline {
   parse(src: string, md: any, env: any, tokens: Token[]): void;
 }
 export const helpers: any;
-export const utils: any;
+export function unescapeAll(text: string): string;
 export function addEntities(more: Record<string, string>): void;
