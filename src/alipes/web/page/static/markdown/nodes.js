@@ -119,7 +119,10 @@ class NodeBuilder {
     } else parent.append(node);
     if (token.type === "footnote_open") node.append(footnoteMark(token.info), " ");
     const start = token.attrGet("start");
-    if (start !== null) node.setAttribute("start", start);
+    if (start !== null) {
+      node.setAttribute("start", start);
+      if (start.length > 2) node.style.paddingInlineStart = `${start.length + 1.5}ch`;
+    }
     const align = /text-align:(\w+)/.exec(token.attrGet("style") ?? "");
     if (align) node.style.textAlign = /** @type {string} */ (align[1]);
     this.#nodes.push(node);
@@ -152,7 +155,7 @@ class NodeBuilder {
       case "hr":
         return this.parent.append(element("hr"));
       case "hardbreak":
-        return this.parent.append(element("br"), "\n");
+        return this.parent.append(element("br"));
       case "softbreak":
         return this.#write("\n");
       default:
