@@ -24,7 +24,8 @@ PACKAGES = {
     "@preact/signals": "preact.js",
     "@preact/signals-core": "preact.js",
     "htm": "preact.js",
-    "streaming-markdown": "smd.js",
+    "markdown-it": "markdown-it.js",
+    "character-entities": "entities.js",
     "uplot": "uplot.js",
 }
 """Each package, and the module that it is built into."""
@@ -36,15 +37,40 @@ export { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, use
 export { signal, computed, effect, batch, untracked, useSignal, useComputed, useSignalEffect } from "@preact/signals";
 export const html = htm.bind(h);
 """,
-    "smd.js": 'export * from "streaming-markdown";\n',
+    "markdown-it.js": """\
+export { default as ParserBlock } from "markdown-it/lib/parser_block.mjs";
+export { default as ParserInline } from "markdown-it/lib/parser_inline.mjs";
+export * as helpers from "markdown-it/lib/helpers/index.mjs";
+export { unescapeAll } from "markdown-it/lib/common/utils.mjs";
+export { default as Token } from "markdown-it/lib/token.mjs";
+export { addEntities } from "entities";
+""",
+    "entities.js": 'export { characterEntities } from "character-entities";\n',
     "uplot.js": 'export { default } from "uplot";\n',
 }
 COPIES = {
     "uplot.css": ("uplot", "dist/uPlot.min.css"),
-    "smd.d.ts": ("streaming-markdown", "smd.d.ts"),
     "uplot.d.ts": ("uplot", "dist/uPlot.d.ts"),
 }
 """Files that are copied: package and path in it."""
+STANDINS = {
+    "entities": """\
+const table = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: "\\u00a0", copy: "\\u00a9" };
+export const addEntities = (more) => Object.assign(table, more);
+export const decodeHTML = (text) => (Object.hasOwn(table, text.slice(1, -1)) ? table[text.slice(1, -1)] : text);
+export const decodeHTMLStrict = decodeHTML;
+""",
+    "uc.micro": "export const P = /\\p{P}/u, S = /\\p{S}/u;\n",
+    "mdurl": "export {};\n",
+}
+"""Modules that take the place of packages: the page loads the names of entities when a text has one, and the browser
+knows classes of characters and addresses."""
+EMPTY = [
+    *("rules_block/html_block", "rules_inline/html_inline", "rules_inline/linkify", "rules_inline/strikethrough"),
+]
+"""Rules of markdown-it that the page leaves out or has itself."""
+VERSIONS = {"markdown-it": "14"}
+"""The newest of these: the next one is a single file, of which no part can be taken."""
 HEAD = """\
 # Modules of other projects that the page uses, as `python tools/vendor_page.py --newest` built them.
 # A test compares the files with their hashes. The licence texts are in licences/.
@@ -76,7 +102,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _install(work: Path, versions: dict[str, str]) -> None:
-    names = [f"{name}@{versions.get(name, 'latest')}" for name in (*PACKAGES, BUILDER)]
+    names = [f"{name}@{versions.get(name, VERSIONS.get(name, 'latest'))}" for name in (*PACKAGES, BUILDER)]
     (work / "package.json").write_text("{}")
     command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *names]
     subprocess.run(command, cwd=work, check=True)
@@ -85,11 +111,18 @@ def _install(work: Path, versions: dict[str, str]) -> None:
 def _build(work: Path) -> dict[str, bytes]:
     """The files by name, without the table."""
     built = {}
+    aliases = []
+    for package, text in STANDINS.items():
+        (work / f"standin-{package}.js").write_text(text)
+        aliases.append(f"--alias:{package}=./standin-{package}.js")
+    for rule in EMPTY:
+        code = "const rule = () => false; export default Object.assign(rule, { tokenize: rule, postProcess: rule });\n"
+        (work / "node_modules" / "markdown-it" / "lib" / f"{rule}.mjs").write_text(code)
     for name, entry in ENTRIES.items():
         (work / name).write_text(entry)
         packages = [package for package, module in PACKAGES.items() if module == name]
         notice = ", ".join(f"{package} {_manifest(work, package)['version']}" for package in packages)
-        command = ["node_modules/.bin/esbuild", name, "--bundle", "--minify", "--format=esm", "--target=es2022"]
+        command = ["node_modules/.bin/esbuild", name, "--bundle", "--minify", "--format=esm", "--target=es2022", *aliases]
         banner = f"--banner:js=/* {notice}; licences: vendor.toml */"
         built[name] = subprocess.run([*command, banner], cwd=work, check=True, capture_output=True).stdout
     for name, (package, path) in COPIES.items():

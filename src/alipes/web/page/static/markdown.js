@@ -1,137 +1,39 @@
-// Markdown to nodes, a piece at a time. No text becomes HTML; only web and mail links can be followed.
-import * as smd from "./vendor/smd.js";
+// Markdown to nodes, a piece at a time. A block that is finished is not touched again, unless a link in it is defined later.
+import { addEntities } from "./vendor/markdown-it.js";
+import { buildNodes, updateNode } from "./markdown/nodes.js";
+import { parse } from "./markdown/parser.js";
 
-const SAFE = /^(https?:\/\/|mailto:)/i;
-const BLOCKS = new Set(["P", "LI", "TD", "TH", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"]);
-const MAX_DEPTH = 20;
+export { codeBlock, colourDiff, safeLink } from "./markdown/nodes.js";
+
+/** @typedef {import("./vendor/markdown-it.js").Token} Token */
+/** @typedef {import("./markdown/parser.js").Env} Env */
+/** @typedef {{text: string, nodes: ChildNode[]}} Block */
+
 /** Longer texts are shown as they are: no person reads them as a page. */
 export const MAX_CHARS = 200_000;
+const ENTITY = /&[A-Za-z][A-Za-z0-9]*;/;
+/** @type {Promise<void> | null} */
+let entities = null;
 
-/** @param {string} target @returns {URL | null} The address, if it may be followed. */
-export function safeLink(target) {
-  if (!SAFE.test(target)) return null;
-  try {
-    return new URL(target);
-  } catch {
-    return null;
+/** Loads the names of characters, which few texts use. @returns {Promise<void>} */
+const loadEntities = () => (entities ??= import("./vendor/entities.js").then((module) => addEntities(module.characterEntities)));
+
+/** @param {Token[]} tokens @returns {Token[][]} The tokens of each outermost block. */
+function splitBlocks(tokens) {
+  /** @type {Token[][]} */
+  const blocks = [];
+  for (const token of tokens) {
+    if (token.level === 0 && token.nesting !== -1) blocks.push([]);
+    blocks.at(-1)?.push(token);
   }
+  return blocks;
 }
 
-/** @param {HTMLElement} node @param {string} target A link's target is always visible: its host, or all of it if it is no link. */
-function setTarget(node, target) {
-  const url = safeLink(target);
-  if (!url) {
-    if (!(node.textContent || "").includes(target)) node.append(note(` (${target.slice(0, 500)})`));
-    return;
-  }
-  node.setAttribute("href", url.href);
-  node.setAttribute("rel", "noopener noreferrer");
-  node.setAttribute("target", "_blank");
-  node.title = url.href;
-  const place = url.protocol === "mailto:" ? url.pathname : url.host;
-  if (!(node.textContent || "").includes(place)) node.append(note(` (${place})`));
-}
-
-/** @param {string} text */
-function note(text) {
-  const span = document.createElement("span");
-  span.className = "target";
-  span.dir = "ltr";
-  span.textContent = text;
-  return span;
-}
-
-/** @param {Element} parent @returns {HTMLElement} The code element of a block with a copy button. */
-export function codeBlock(parent) {
-  const box = document.createElement("div");
-  box.className = "code";
-  const head = document.createElement("div");
-  head.className = "code-head";
-  const name = document.createElement("span");
-  const copy = document.createElement("button");
-  copy.type = "button";
-  copy.className = "copy";
-  copy.dataset.act = "copy-code";
-  copy.textContent = "Copy";
-  head.append(name, copy);
-  const pre = document.createElement("pre");
-  pre.tabIndex = 0;
-  const code = document.createElement("code");
-  pre.append(code);
-  box.append(head, pre);
-  parent.append(box);
-  return code;
-}
-
-/** Colour the lines of a unified diff. @param {HTMLElement} code */
-export function colourDiff(code) {
-  const lines = (code.textContent || "").split("\n");
-  if (lines.length > 5_000) return;
-  code.replaceChildren(
-    ...lines.map((line, index) => {
-      const span = document.createElement("span");
-      const kind = /^(\+\+\+|---|diff |index )/.test(line) ? "file" : { "+": "added", "-": "removed", "@": "place" }[line[0] ?? ""];
-      if (kind) span.className = kind;
-      span.textContent = index < lines.length - 1 ? `${line}\n` : line;
-      return span;
-    }),
-  );
-  code.classList.add("diff");
-}
-
-/** @typedef {{nodes: HTMLElement[], index: number, targets: Map<HTMLElement, string>}} Data */
-
-/** @param {HTMLElement} root @returns {import("./vendor/smd.js").Any_Renderer} */
-function renderer(root) {
-  const plain = smd.default_renderer(root);
-  /** @param {Data} data @param {any} type */
-  const addToken = (data, type) => {
-    const parent = /** @type {HTMLElement} */ (data.nodes[data.index]);
-    if (type === smd.DOCUMENT) return;
-    if (type === smd.CODE_FENCE || type === smd.CODE_BLOCK) data.nodes[++data.index] = codeBlock(parent);
-    else if (type === smd.IMAGE || type === smd.EQUATION_BLOCK || type === smd.EQUATION_INLINE) {
-      const node = document.createElement(type === smd.IMAGE ? "a" : "code");
-      if (type === smd.IMAGE) node.className = "picture-link";
-      data.nodes[++data.index] = parent.appendChild(node);
-    } else if (type === smd.TABLE) {
-      const box = document.createElement("div");
-      box.className = "table-scroll";
-      box.tabIndex = 0;
-      parent.append(box);
-      data.nodes[++data.index] = box.appendChild(document.createElement("table"));
-    } else {
-      smd.default_add_token(/** @type {any} */ (data), type);
-      const made = /** @type {HTMLElement} */ (data.nodes[data.index]);
-      if (BLOCKS.has(made.tagName)) made.dir = "auto";
-    }
-  };
-  return {
-    data: { nodes: [root], index: 0, targets: new Map() },
-    add_token: addToken,
-    end_token: (/** @type {Data} */ data) => {
-      const node = /** @type {HTMLElement} */ (data.nodes[data.index]);
-      const target = data.targets.get(node);
-      if (target !== undefined) setTarget(node, target);
-      else if (node.tagName === "CODE" && /^(diff|patch)$/.test(node.dataset.language ?? "")) colourDiff(node);
-      plain.end_token(/** @type {any} */ (data));
-    },
-    add_text: (/** @type {Data} */ data, /** @type {string} */ text) => {
-      const node = /** @type {HTMLElement} */ (data.nodes[data.index]);
-      const last = node.lastChild;
-      if (last instanceof Text && last.length < 4_000) last.appendData(text);
-      else node.append(text);
-    },
-    set_attr: (/** @type {Data} */ data, /** @type {any} */ type, /** @type {string} */ value) => {
-      const node = /** @type {HTMLElement} */ (data.nodes[data.index]);
-      if (type === smd.HREF || type === smd.SRC) data.targets.set(node, value);
-      else if (type === smd.LANG) {
-        node.dataset.language = value;
-        const name = node.parentElement?.previousElementSibling?.firstElementChild;
-        if (name) name.textContent = value.slice(0, 40);
-      } else if (type === smd.CHECKED) node.setAttribute("checked", "");
-      else if (type === smd.START && /^\d{1,9}$/.test(value)) node.setAttribute("start", value);
-    },
-  };
+/** @param {string} text @param {number} line @returns {number} */
+function lineStart(text, line) {
+  let at = 0;
+  while (line--) at = text.indexOf("\n", at) + 1 || text.length;
+  return at;
 }
 
 /** Writes Markdown into `root` as it arrives. */
@@ -140,35 +42,105 @@ export class MarkdownWriter {
   constructor(root) {
     this.text = "";
     this.#root = root;
-    this.#renderer = renderer(root);
-    this.#parser = smd.parser(this.#renderer);
   }
 
   #root;
-  #renderer;
-  #parser;
+  /** The text of blocks that may still change. */
+  #tail = "";
+  /** @type {ChildNode[]} Their nodes. */
+  #live = [];
+  /** @type {Env} The definitions of finished blocks. */
+  #env = { references: {} };
+  /** @type {Block[]} Finished blocks that a definition or the names of characters may change. */
+  #open = [];
   #isPlain = false;
+  #endsWithReturn = false;
+  #waitsForEntities = false;
 
   /** @param {string} piece */
   write(piece) {
     this.text += piece;
-    if (this.#isPlain) this.#root.append(piece);
-    else if (this.text.length > MAX_CHARS) this.#showPlain();
-    else this.#parse(() => smd.parser_write(this.#parser, piece));
+    if (this.#isPlain) return this.#root.append(piece);
+    if (this.text.length > MAX_CHARS) return this.#showPlain();
+    const first = this.#endsWithReturn && piece.startsWith("\n") ? 1 : 0;
+    this.#endsWithReturn = piece.endsWith("\r");
+    this.#tail += piece.slice(first).replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd");
+    this.#attempt(() => {
+      if (piece.includes("\n") || piece.includes("\r")) this.#settle();
+      this.#showTail();
+    });
+    this.#awaitEntities();
   }
 
   end() {
-    if (!this.#isPlain) this.#parse(() => smd.parser_end(this.#parser));
+    this.#attempt(() => this.#define(this.#tail));
   }
 
-  /** @param {() => void} act */
-  #parse(act) {
+  /** Show the text as it is if it cannot be shown otherwise. @param {() => void} act */
+  #attempt(act) {
+    if (this.#isPlain) return;
     try {
       act();
     } catch {
       this.#showPlain();
     }
-    if (this.#renderer.data.index > MAX_DEPTH) this.#showPlain();
+  }
+
+  /** Take blocks out of the tail that no further line can change: all but the last one of the complete lines. */
+  #settle() {
+    const complete = this.#tail.slice(0, this.#tail.lastIndexOf("\n") + 1);
+    const blocks = splitBlocks(parse(complete, { references: { ...this.#env.references } }));
+    const last = blocks.at(-2)?.[0]?.map?.[1];
+    if (last === undefined) return;
+    const cut = lineStart(complete, last);
+    const text = complete.slice(0, cut);
+    this.#define(text);
+    for (const block of splitBlocks(parse(text, { references: { ...this.#env.references } }))) {
+      const nodes = this.#replace(this.#live.splice(0, 1), buildNodes(block));
+      const [from, to] = block[0]?.map ?? [0, 0];
+      const source = text.slice(lineStart(text, from), lineStart(text, to));
+      if (/[[&]/.test(source)) this.#open.push({ text: source, nodes });
+    }
+    this.#tail = this.#tail.slice(cut);
+  }
+
+  /** Remember the definitions of a text, and use new ones in finished blocks. @param {string} text */
+  #define(text) {
+    const known = Object.keys(this.#env.references).length;
+    if (text.includes("]:")) parse(text, this.#env);
+    if (Object.keys(this.#env.references).length > known) this.#showAgain();
+  }
+
+  #showAgain() {
+    for (const block of this.#open) {
+      block.nodes = this.#replace(block.nodes, buildNodes(parse(block.text, { references: { ...this.#env.references } })));
+    }
+  }
+
+  #showTail() {
+    this.#live = this.#replace(this.#live, buildNodes(parse(this.#tail, { references: { ...this.#env.references } })));
+  }
+
+  /** @param {ChildNode[]} old @param {ChildNode[]} wanted @returns {ChildNode[]} The nodes that stand there then. */
+  #replace(old, wanted) {
+    const next = old.at(-1)?.nextSibling ?? this.#live.find((node) => !old.includes(node)) ?? null;
+    const kept = wanted.map((node, index) => {
+      const there = old[index];
+      return there ? updateNode(there, node) : this.#root.insertBefore(node, next);
+    });
+    for (const node of old.slice(wanted.length)) node.remove();
+    return kept;
+  }
+
+  /** Show blocks again once names of characters are known, if one is used. */
+  #awaitEntities() {
+    if (this.#waitsForEntities || !ENTITY.test(this.#tail)) return;
+    this.#waitsForEntities = true;
+    const show = () => {
+      this.#showAgain();
+      this.#showTail();
+    };
+    loadEntities().then(() => this.#attempt(show), () => {}); // without them a name stays as it was written
   }
 
   #showPlain() {

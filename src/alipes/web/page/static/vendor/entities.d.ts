@@ -1,0 +1,1 @@
+export const characterEntities: Record<string, string>;

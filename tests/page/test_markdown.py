@@ -1,0 +1,95 @@
+"""Markdown on the page: the examples of CommonMark and of GitHub's extensions, whole and a character at a time."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
+
+from markdown_it import MarkdownIt
+
+from tests.page.markdown_tree import READ_TREE, read_html, simplify, without_links
+
+pytestmark = [pytest.mark.deadline(300), pytest.mark.service("chromium")]
+CORPORA = Path(__file__).parents[1] / "corpora" / "markdown"
+WITH_HTML, WITHOUT_HTML = MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False})
+COMMONMARK = json.loads((CORPORA / "commonmark.json").read_text())
+GFM = json.loads((CORPORA / "gfm.json").read_text())
+SAMPLES = json.loads((CORPORA / "samples.json").read_text())
+BARE_LINKS = {12, 14, 202, 346, 520, 526, 540, 603, 607, 608, 609, 611, 612}
+"""Examples of CommonMark with addresses that only GitHub makes links of."""
+OPEN_PAGE = """async () => {
+  const base = document.querySelector("script[type=module][src]").src.replace(/[^/]*$/, "");
+  window.markdown = await import(`${base}markdown.js`);
+}"""
+WRITE = """async ([text, step]) => {
+  const root = document.createElement("div");
+  const writer = new window.markdown.MarkdownWriter(root);
+  const finished = [];
+  let changed = "";
+  for (let at = 0; at < text.length; at += step) {
+    const before = [...root.childNodes];
+    const copies = before.slice(0, -2).map((node) => node.cloneNode(true));
+    writer.write(text.slice(at, at + step));
+    copies.forEach((copy, index) => {
+      const isOpen = /[\\[&]/.test(copy.textContent);
+      if (!isOpen && !(root.childNodes[index] === before[index] && copy.isEqualNode(before[index]))) changed ||= copy.textContent;
+    });
+  }
+  writer.end();
+  await new Promise((resolve) => setTimeout(resolve, /&[A-Za-z]+;/.test(text) ? 20 : 0));
+  window.shown = root;
+  return changed;
+}"""
+
+
+def expected_tree(example):
+    """What the specification wants; raw HTML is shown as text, as another parser of the field shows it."""
+    markdown = example["markdown"]
+    if WITH_HTML.render(markdown) != WITHOUT_HTML.render(markdown):
+        return read_html(WITHOUT_HTML.render(markdown))
+    return read_html(example["html"])
+
+
+async def show(page, text, step=100_000):
+    changed = await page.evaluate(WRITE, [text, step])
+    assert changed == "", "a finished block was touched again"
+    return simplify(await page.evaluate(READ_TREE, ""))
+
+
+@pytest.mark.parametrize("step", [100_000, 1], ids=["whole", "by character"])
+async def test_the_examples_of_commonmark(site, step):
+    async with site(()) as running:
+        page = await running.log_in()
+        await page.evaluate(OPEN_PAGE)
+        wrong = []
+        for example in COMMONMARK:
+            shown, wanted = await show(page, example["markdown"], step), expected_tree(example)
+            if example["number"] in BARE_LINKS:
+                shown, wanted = without_links(shown), without_links(wanted)
+            if shown != wanted:
+                wrong.append((example["number"], example["markdown"], shown, wanted))
+    assert not wrong, "\n".join(map(repr, wrong))
+
+
+@pytest.mark.parametrize("step", [100_000, 1], ids=["whole", "by character"])
+async def test_the_examples_of_github(site, step):
+    async with site(()) as running:
+        page = await running.log_in()
+        await page.evaluate(OPEN_PAGE)
+        wrong = []
+        for example in GFM:
+            shown, wanted = await show(page, example["markdown"], step), expected_tree(example)
+            if shown != wanted:
+                wrong.append((example["number"], example["markdown"], shown, wanted))
+    assert not wrong, "\n".join(map(repr, wrong))
+
+
+@pytest.mark.parametrize("step", [100_000, 7, 1], ids=["whole", "in pieces", "by character"])
+async def test_texts_that_models_write_lose_nothing(site, step):
+    async with site(()) as running:
+        page = await running.log_in()
+        await page.evaluate(OPEN_PAGE)
+        for name, sample in SAMPLES.items():
+            assert await show(page, sample["markdown"], step) == sample["shown"], name
