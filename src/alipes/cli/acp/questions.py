@@ -122,15 +122,18 @@ class EditorQuestions:
 
 def approval_options(asked: ApprovalAsked) -> list[PermissionOption]:
     """The answers to an approval question, the narrowest first."""
-    options = [
-        PermissionOption(option_id=ONCE, name="Allow once", kind="allow_once"),
+    options = [PermissionOption(option_id=ONCE, name="Allow once", kind="allow_once")]
+    no = PermissionOption(option_id=NO, name="Deny", kind="reject_once")
+    if asked.once:
+        return [*options, no]
+    options += [
         PermissionOption(option_id=SESSION, name="Allow in this conversation", kind="allow_always"),
         PermissionOption(option_id=ALWAYS, name="Always allow exactly this", kind="allow_always"),
     ]
     if asked.pattern:
         name = f"Always allow {reveal(asked.pattern)[:MAX_PATTERN_CHARS]}"
         options.append(PermissionOption(option_id=PATTERN, name=name, kind="allow_always"))
-    return [*options, PermissionOption(option_id=NO, name="Deny", kind="reject_once")]
+    return [*options, no]
 
 
 def to_answer(asked: ApprovalAsked, chosen: str) -> AnswerApproval:
