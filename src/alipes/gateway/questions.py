@@ -46,9 +46,8 @@ GiveAnswer: TypeAlias = Callable[[], Awaitable[str | None]]
 """Gives an answer; returns what to tell the person, if anything."""
 
 APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
-PATTERN_BUTTON = "pattern"
-MAX_LABEL_PATTERN = 40
-"""Characters of a pattern that fit on a button."""
+MAX_PATTERN_CHARS = 80
+"""A longer pattern is not shown besides the command."""
 _NO_BECAUSE = r"(?is)(?:no|nope|deny|denied)(?:\s*[:;]\s*|\s*,?\s+because:?\s+)(\S.*)"
 EXPIRED = "That question has expired."
 MAX_CLOSED = 1000
@@ -297,9 +296,6 @@ class ChatQuestions:
             question = await self._find_stored(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
-        if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):
-            answer = AnswerApproval(question.asked.ask, "always", pattern=question.asked.pattern)
-            return await self._choose(question, "always", message.sender, answer)
         if kind == APPROVAL_BUTTON and choice in _LABELS:
             return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
         choices = question.asked.choices if isinstance(question.asked, QuestionAsked) else ()
@@ -389,7 +385,8 @@ def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> Answe
 
 def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
     always = ", or _always_" if owner else ""
-    pattern = f"\nAlso: `always {asked.pattern}`, or _no, because ..._" if owner and asked.pattern else ""
+    also = f"\nAlso: `always {asked.pattern}`, or _no, because ..._"
+    pattern = also if owner and asked.pattern and len(asked.pattern) <= MAX_PATTERN_CHARS else ""
     how = f"Answer _yes_ (once), _session_ or _no_{always}.{pattern}"
     if asked.once:
         how = "Answer _yes_ (once) or _no_."
@@ -407,11 +404,7 @@ def _approval_head(asked: ApprovalAsked) -> str:
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
     choices: tuple[ApprovalChoice, ...] = ("once", "session", "always", "no") if owner else ("once", "session", "no")
     choices = tuple(each for each in choices if each in answers_to(asked))
-    buttons = [Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices]
-    if owner and asked.pattern and len(asked.pattern) <= MAX_LABEL_PATTERN:
-        label = f"Always: {asked.pattern}"
-        buttons.insert(3, Button(label, f"{APPROVAL_BUTTON}:{asked.ask}:{PATTERN_BUTTON}"))
-    return tuple(buttons)
+    return tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
 
 
 def _clarify_text(asked: QuestionAsked) -> str:
