@@ -56,8 +56,8 @@ async def test_a_pattern_is_saved_and_covers_the_next_question(home, typed):
             await terminal.until("[p] pattern")
             terminal.type(typed)
             if typed == "p" + ENTER:
-                await terminal.until("(Enter: git push *)")
-                terminal.type(ENTER)
+                await terminal.until(f"(Enter: {PUSH})")
+                terminal.type("git push *" + ENTER)
             await terminal.until("Well.")
             assert terminal.text.count("Run this command?") == 1
 

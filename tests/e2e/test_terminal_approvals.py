@@ -110,10 +110,10 @@ async def test_a_pattern_is_edited_in_the_input_line_and_allows_such_commands(ho
         async with TerminalProcess.of(home) as terminal:
             terminal.type("push" + ENTER)
             await press(terminal, "p")
-            await terminal.until("› git push *")
+            await terminal.until(f"› {PUSH}")
             terminal.type(" x" + ENTER)
             await terminal.until("does not match this command")
-            terminal.type("\x7f\x7f" + ENTER)
+            terminal.type("\x15git push *" + ENTER)
             await terminal.until(f"always allowed: git push * (now: {PUSH})")
             await terminal.until("One.")
             terminal.type("another" + ENTER)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.console.render import sanitize
-from alipes.kernel.approvals import describe_question, reveal
+from alipes.kernel.approvals import answers_to, describe_question, reveal
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice, QuestionAsked
 
 ReadLine: TypeAlias = Callable[[], Awaitable[str | None]]
@@ -46,8 +46,9 @@ class LineQuestions:
         why = [f"  Why: {each}" for each in reveal(asked.reason).rstrip(".").split("; ")]
         self._show("\n".join([f"? {call.title}", *body, *why]))
         pattern = "  [p] pattern" if asked.pattern else ""
+        longer = "" if asked.once else f"  [s] session  [a] always{pattern}"
         while True:
-            self._prompt(f"  [y] once  [s] session  [a] always{pattern}  [n] no  [e] no, because ...: ")
+            self._prompt(f"  [y] once{longer}  [n] no  [e] no, because ...: ")
             if (answer := await self._read_approval(asked)) is not None:
                 return answer
 
@@ -55,7 +56,7 @@ class LineQuestions:
         """The answer in the next line; None if it is not one."""
         line = await self._read()
         text = "no" if line is None else line.strip()
-        if (choice := _CHOICES.get(text.rstrip(".!").lower())) is not None:
+        if (choice := _CHOICES.get(text.rstrip(".!").lower())) in answers_to(asked):
             return AnswerApproval(asked.ask, choice, _BY)
         if text.lower() == "e":
             self._prompt("  Why not? ")

@@ -1,10 +1,10 @@
 """The built-in tools of an app, and the hooks that they need."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 from alipes.agent.approval.approval import build_approval_hook, preview_change
+from alipes.agent.approval.command_files import CommandFileCheck, ShownFiles
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
@@ -40,8 +40,15 @@ def open_tools(app: App, resources: Resources) -> None:
     settings, backend, env = app.settings, resources.backend, tool_environment(app.settings)
     places, guard, background, mask = app.places, resources.guard, resources.background, app.secrets
     spill = SpillFolder(settings.paths.spill, mask=mask)
+    files = CommandFileCheck(places, mask)
     terminal = TerminalTool(
-        places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
+        places,
+        env,
+        spill,
+        backend=backend,
+        background=background,
+        rewriter=PluginOutputRewriter(app.hooks),
+        check_start=files.check_start,
     )
     file_tools: tuple[Tool, ...] = (
         ReadFile(places, mask=mask, documents=app.documents),
@@ -70,12 +77,13 @@ def open_tools(app: App, resources: Resources) -> None:
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
         places,
-        partial(_ask_approval, app, taint, partial(_preview_change, app, places)),
+        _ApprovalQuestions(app, taint).ask,
         contained=partial(_is_contained, resources),
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
         tool_risk=app.assess_tool,
         sandbox=backend,
+        files=files,
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
@@ -114,15 +122,20 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
     )
 
 
-def _preview_change(app: App, places: Places, call: ToolCall, workdir: str) -> str:
+def _preview_change(app: App, call: ToolCall, workdir: str) -> str:
     added = app.preview_tool(call)
-    return preview_change(call, workdir, places) if added is None else added
+    return preview_change(call, workdir, app.places) if added is None else added
 
 
-async def _ask_approval(
-    app: App, taint: TaintTracker, preview: Callable[[ToolCall, str], str], call: ToolCall, risk: Risk, turn: Turn
-) -> ApprovalDecision:
-    diff = app.secrets(await asyncio.to_thread(preview, call, turn.inbound.workdir))
-    questions = app.sessions.questions
-    decision = await questions.ask_approval(call, risk.reason, turn, diff=diff, exact=risk.exact)
-    return await taint.record_secret(risk, turn, decision)
+class _ApprovalQuestions:
+    """Puts the questions of the approval hook, with what the call would change or reads."""
+
+    def __init__(self, app: App, taint: TaintTracker) -> None:
+        self._app, self._taint = app, taint
+
+    async def ask(self, call: ToolCall, risk: Risk, turn: Turn, files: ShownFiles | None) -> ApprovalDecision:
+        app = self._app
+        diff = app.secrets(await asyncio.to_thread(_preview_change, app, call, turn.inbound.workdir))
+        asked = app.sessions.questions.ask_approval
+        decision = await asked(call, risk.reason, turn, diff=diff, exact=risk.exact, files=files)
+        return await self._taint.record_secret(risk, turn, decision)

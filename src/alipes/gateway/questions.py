@@ -16,7 +16,7 @@ from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.people import Access
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
@@ -46,9 +46,8 @@ GiveAnswer: TypeAlias = Callable[[], Awaitable[str | None]]
 """Gives an answer; returns what to tell the person, if anything."""
 
 APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
-PATTERN_BUTTON = "pattern"
-MAX_LABEL_PATTERN = 40
-"""Characters of a pattern that fit on a button."""
+MAX_PATTERN_CHARS = 80
+"""A longer pattern is not shown besides the command."""
 _NO_BECAUSE = r"(?is)(?:no|nope|deny|denied)(?:\s*[:;]\s*|\s*,?\s+because:?\s+)(\S.*)"
 EXPIRED = "That question has expired."
 MAX_CLOSED = 1000
@@ -297,9 +296,6 @@ class ChatQuestions:
             question = await self._find_stored(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
-        if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):
-            answer = AnswerApproval(question.asked.ask, "always", pattern=question.asked.pattern)
-            return await self._choose(question, "always", message.sender, answer)
         if kind == APPROVAL_BUTTON and choice in _LABELS:
             return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
         choices = question.asked.choices if isinstance(question.asked, QuestionAsked) else ()
@@ -314,6 +310,8 @@ class ChatQuestions:
         role = await self._role(question, person)
         if role is None:
             return NOT_ALLOWED
+        if isinstance(question.asked, ApprovalAsked) and choice not in answers_to(question.asked):
+            return f"Only “yes” or “no”: {question.asked.once}."
         if choice == "always" and role != "owner":
             return "Only an owner can choose “always”."
         if answer is not None and (problem := _pattern_problem(question.asked, answer.pattern)):
@@ -368,7 +366,7 @@ def _pattern_problem(asked: Asked, pattern: str) -> str:
     """Why the pattern cannot be saved; empty if it can, or if there is none."""
     if not pattern or not isinstance(asked, ApprovalAsked):
         return ""
-    return find_problem(pattern, asked.call) if asked.pattern else "No pattern can allow this call."
+    return find_problem(pattern, asked.call) if asked.pattern else "A pattern can't allow this one."
 
 
 def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> AnswerApproval | None:
@@ -387,8 +385,11 @@ def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> Answe
 
 def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
     always = ", or _always_" if owner else ""
-    pattern = f"\nAlso: `always {asked.pattern}`, or _no, because ..._" if owner and asked.pattern else ""
+    also = f"\nAlso: `always {asked.pattern}`, or _no, because ..._"
+    pattern = also if owner and asked.pattern and len(asked.pattern) <= MAX_PATTERN_CHARS else ""
     how = f"Answer _yes_ (once), _session_ or _no_{always}.{pattern}"
+    if asked.once:
+        how = "Answer _yes_ (once) or _no_."
     return f"{_approval_head(asked)}{how}"
 
 
@@ -402,11 +403,8 @@ def _approval_head(asked: ApprovalAsked) -> str:
 
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
     choices: tuple[ApprovalChoice, ...] = ("once", "session", "always", "no") if owner else ("once", "session", "no")
-    buttons = [Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices]
-    if owner and asked.pattern and len(asked.pattern) <= MAX_LABEL_PATTERN:
-        label = f"Always: {asked.pattern}"
-        buttons.insert(3, Button(label, f"{APPROVAL_BUTTON}:{asked.ask}:{PATTERN_BUTTON}"))
-    return tuple(buttons)
+    choices = tuple(each for each in choices if each in answers_to(asked))
+    return tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
 
 
 def _clarify_text(asked: QuestionAsked) -> str:
@@ -429,7 +427,9 @@ def _closed_text(question: ChatQuestion, answered: Answered) -> tuple[str, str] 
     """What the message of a closed question says: the question and its result; None: it stays as it is."""
     if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
         result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
-        if answered.pattern:
+        if answered.by == "stop" and answered.note:
+            result = f"Withdrawn: {answered.note}."
+        elif answered.pattern:
             result = f"Always approved: `{answered.pattern}`"
         elif answered.note:
             result = f"Denied: {escape_markdown(answered.note)}"

@@ -1,11 +1,11 @@
 """The text of an approval question, for every front end: all of the call, as it will run."""
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.turns import ApprovalAsked
+from alipes.kernel.turns import ApprovalAsked, ApprovalChoice
 
 NETWORK = "network"
 """The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
@@ -43,7 +43,15 @@ class CallText(Struct, frozen=True):
 
 def describe_question(asked: ApprovalAsked) -> CallText:
     """All of what is asked."""
-    return describe_call(asked.call, asked.workdir, asked.diff)
+    described = describe_call(asked.call, asked.workdir, asked.diff)
+    files = (f"reads {reveal(asked.files)}",) if asked.files else ()
+    once = (f"Only for this time: {reveal(asked.once)}.",) if asked.once else ()
+    return structs.replace(described, details=(*described.details, *files, *once))
+
+
+def answers_to(asked: ApprovalAsked) -> tuple[ApprovalChoice, ...]:
+    """What can be answered."""
+    return ("once", "no") if asked.once else ("once", "session", "always", "no")
 
 
 def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText:

@@ -20,7 +20,11 @@ class DeniedBecause(Struct, frozen=True):
     why: str
 
 
-ApprovalDecision: TypeAlias = ApprovalChoice | DeniedBecause | QuestionUndelivered | None
+class QuestionWithdrawn(Struct, frozen=True):
+    """What the question was about changed before anybody answered."""
+
+
+ApprovalDecision: TypeAlias = ApprovalChoice | DeniedBecause | QuestionUndelivered | QuestionWithdrawn | None
 """None: nobody is available to ask."""
 
 
@@ -35,6 +39,8 @@ def denial_reason(word: ApprovalDecision) -> str:
             return f"denied by the user, who said: “{why}”"
         case QuestionUndelivered(why):
             return f"the user could not be asked ({why})"
+        case QuestionWithdrawn():
+            return "the files that it reads keep changing while the user is asked"
         case _:
             return "nobody is available to approve it"
 

@@ -280,6 +280,10 @@ class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
     """What a write would change, as a unified diff; empty if there is none to show."""
     pattern: str = ""
     """A pattern of commands that could be allowed instead, to be edited; empty if none can cover the call."""
+    files: str = ""
+    """The files that the command reads, and their content; `session` and `always` hold for this content only."""
+    once: str = ""
+    """Why only `once` and `no` can be answered, as a clause; empty if every answer can."""
 
 
 class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaults=True):

@@ -10,10 +10,11 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.agent.approval.command_files import ShownFiles
 from alipes.agent.approval.patterns import covering_patterns, find_problem, propose_pattern
 from alipes.agent.plan import PlanAnswer
-from alipes.kernel.approvals import NETWORK, host_source
-from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered
+from alipes.kernel.approvals import NETWORK, answers_to, host_source
+from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered, QuestionWithdrawn
 from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
@@ -41,6 +42,9 @@ NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""
 RECHECK_S = 10.0
 """Seconds between two looks at the stored answer while a turn waits."""
+FILES_RECHECK_S = 1.0
+"""Seconds between two looks at the files that an open question is about."""
+WITHDRAWN = "the files it reads changed, so the question is asked again"
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answer: TypeAlias = AnswerApproval | AnswerQuestion
 _NOT_IN_RULES = {"terminal": frozenset({"timeout"})}
@@ -105,24 +109,29 @@ class Questions:
         self.interactive = True
 
     async def ask_approval(
-        self, call: ToolCall, reason: str, turn: Turn, *, diff: str = "", exact: bool = True
+        self,
+        call: ToolCall,
+        reason: str,
+        turn: Turn,
+        *,
+        diff: str = "",
+        exact: bool = True,
+        files: ShownFiles | None = None,
     ) -> ApprovalDecision:
         """The decision on `call`: made now, or earlier for exactly this call. None: nobody can be asked.
 
         A conversation that has read untrusted text is asked again about what was allowed before that. `diff`: what a
-        write would change. `exact`: no pattern of commands may allow it.
+        write would change. `exact`: no pattern of commands may allow it. `files`: what a command reads; a right holds
+        for their content, and the question is withdrawn when that changes.
         """
         if await self._permissions.of_turn(turn) == "all":
             return "once"
-        rule, (key, session, _) = rule_for(call, turn), _place(turn)
+        rule, (key, session, _) = rule_for(call, turn) + (files.rule if files else ""), _place(turn)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            sources = {**await self._sources.list_read(turn)}
-            if call.name == NETWORK:  # text from a host is no reason to ask again about that host
-                sources.pop(host_source(str(call.args.get("host"))), None)
-            if (parts := split_mcp_name(call.name)) is not None:  # nor are results of a server about its tools
-                sources = {each: label for each, label in sources.items() if not each.startswith(mcp_source(parts[0]))}
+            sources = await self._list_sources(call, turn)
             covering = () if exact else await self._find_covering(call, turn)
             right = await self._approvals.find_right(rule, session, turn.id, sources, patterns=covering)
+            right = None if files is not None and files.once else right
             if right is not None and right.confirmed:
                 return right.choice
             if right is not None:
@@ -131,23 +140,35 @@ class Questions:
             if approval is None or approval.choice is None:
                 if not self._can_answer(key):
                     return None
-                approval = approval or await self._store(call, reason, turn, sources)
-                asked = ApprovalAsked(
-                    approval.id, call, reason, rule, approval.workdir, diff, "" if exact else propose_pattern(call)
-                )
-                answer = await self._ask_approval(asked, turn)
+                approval = approval or await self._store(call, (reason, rule), turn, sources)
+                shown = (files.text, files.once) if files is not None else ()
+                pattern = "" if exact else propose_pattern(call)
+                asked = ApprovalAsked(approval.id, call, reason, rule, approval.workdir, diff, pattern, *shown)
+                answer = await self._ask_approval(asked, turn, files)
+                if answer is None:
+                    return QuestionWithdrawn()
             else:  # answered while no process waited for it
                 answer = _stored_answer(approval)
             await self._approvals.take(approval.id)
             return _to_decision(answer)
+
+    async def _list_sources(self, call: ToolCall, turn: Turn) -> Mapping[str, str]:
+        """By source, the untrusted text that is a reason to ask again."""
+        sources = {**await self._sources.list_read(turn)}
+        if call.name == NETWORK:  # text from a host is no reason to ask again about that host
+            sources.pop(host_source(str(call.args.get("host"))), None)
+        if (parts := split_mcp_name(call.name)) is not None:  # nor are results of a server about its tools
+            sources = {each: label for each, label in sources.items() if not each.startswith(mcp_source(parts[0]))}
+        return sources
 
     async def _find_covering(self, call: ToolCall, turn: Turn) -> tuple[str, ...]:
         """Ids of the approvals whose patterns together cover the call."""
         known = {each.pattern: each.id for each in await self._approvals.list_patterns(turn.inbound.workdir)}
         return tuple(known[pattern] for pattern in covering_patterns(known, call))
 
-    async def _store(self, call: ToolCall, reason: str, turn: Turn, sources: Mapping[str, str]) -> Approval:
-        key, session, _ = _place(turn)
+    async def _store(self, call: ToolCall, why: tuple[str, str], turn: Turn, sources: Mapping[str, str]) -> Approval:
+        """Store an open question; `why`: its reason and its rule."""
+        (reason, rule), (key, session, _) = why, _place(turn)
         approval = Approval(
             id=os.urandom(6).hex(),
             session=session,
@@ -157,19 +178,23 @@ class Questions:
             arguments=msgspec.json.encode(_mask_strings(call.args, self._mask)).decode(),
             workdir="" if call.name == NETWORK else turn.inbound.workdir,
             reason=reason,
-            rule=rule_for(call, turn),
+            rule=rule,
             asked_at=time.time(),
         )
         await self._approvals.ask(approval, sources)
         return approval
 
-    async def _ask_approval(self, asked: ApprovalAsked, turn: Turn) -> AnswerApproval:
+    async def _ask_approval(self, asked: ApprovalAsked, turn: Turn, files: ShownFiles | None) -> AnswerApproval | None:
+        """The answer; None if the question was withdrawn because the files changed."""
         question = self._add(turn, asked)
         answered = ApprovalAnswered(asked.ask, "no", "stop")
         try:
             await self._hooks.dispatcher.notify(specs.on_event, event=asked, turn=turn)
             self._publish(turn, asked)
-            answer = await self._wait_for_answer(asked.ask, question)
+            answer = await self._wait_for_answer(asked.ask, question, files)
+            if answer is None:
+                answered = ApprovalAnswered(asked.ask, "no", "stop", note=WITHDRAWN)
+                return None
             answered = ApprovalAnswered(asked.ask, answer.choice, answer.by, answer.pattern, answer.note)
         except asyncio.CancelledError:
             self._interrupted.setdefault(turn.id, []).append(answered)
@@ -177,13 +202,21 @@ class Questions:
         finally:  # also when stopped: front ends must remove the question
             del self._open[asked.ask]
             self._publish(turn, answered)
+        if answer.choice not in answers_to(asked):  # another process, which does not know the question, recorded it
+            await self._approvals.revoke(await self._approvals.find(asked.ask))
         await self._hooks.dispatcher.notify(specs.on_event, event=answered, turn=turn)
         return answer
 
-    async def _wait_for_answer(self, ask: str, question: _OpenQuestion) -> AnswerApproval:
-        """The answer, also if the process that recorded it ended before it could pass it on."""
+    async def _wait_for_answer(
+        self, ask: str, question: _OpenQuestion, files: ShownFiles | None
+    ) -> AnswerApproval | None:
+        """The answer, also if the process that recorded it ended before it could pass it on. None if the files changed
+        first."""
         while not question.answer.done():
-            await asyncio.wait({question.answer}, timeout=RECHECK_S)
+            await asyncio.wait({question.answer}, timeout=FILES_RECHECK_S if files and files.text else RECHECK_S)
+            changed = files is not None and not question.answer.done() and not await files.are_current()
+            if changed and await self._approvals.answer(ask, "no", "stop", note=WITHDRAWN):
+                return None
             if not question.answer.done() and (stored := await self._approvals.find(ask)).choice is not None:
                 return _stored_answer(stored)
         answer = question.answer.result()
@@ -193,6 +226,9 @@ class Questions:
     async def record(self, answer: AnswerApproval) -> AnswerApproval | None:
         """Store an answer before it is sent to the turn; None if the question has been answered or withdrawn."""
         answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
+        asked = self.find_open(answer.ask)
+        if isinstance(asked, ApprovalAsked) and answer.choice not in answers_to(asked):
+            answer = structs.replace(answer, choice="once", pattern="")
         if answer.pattern and (answer.choice != "always" or find_problem(answer.pattern)):
             answer = structs.replace(answer, choice="no" if answer.choice == "no" else "once", pattern="")
         said = answer.ask, answer.choice, answer.by

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.core.app import App
-from alipes.kernel.approvals import describe_call
+from alipes.kernel.approvals import answers_to, describe_call
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice
 from alipes.store.sql.approvals import Approval
@@ -49,6 +49,10 @@ class QuestionDocument(Struct, frozen=True, omit_defaults=True):
     """What a write would change; only for runs of this process."""
     pattern: str = ""
     """A pattern of commands that `always` could allow instead."""
+    files: str = ""
+    """The files that the command reads, and their content; only for runs of this process."""
+    once: str = ""
+    """Why only `once` and `no` can be answered."""
     question: str = ""
     choices: tuple[str, ...] = ()
     """Suggestions; any other text is valid too."""
@@ -153,7 +157,9 @@ class InboxEndpoints:
             workdir=asked.workdir,
             diff="" if live is None else live.diff,
             pattern="" if live is None else live.pattern,
-            answers=("once", "session", "always", "no"),
+            files="" if live is None else live.files,
+            once="" if live is None else live.once,
+            answers=("once", "session", "always", "no") if live is None else answers_to(live),
         )
 
     async def _find(self, call: ApiCall) -> Approval | StoredQuestion:

@@ -345,6 +345,74 @@ async def test_the_whole_app_asks_before_it_runs_what_is_dangerous(tmp_path, cho
     assert ("--yes" in finished.result.text) is (choice is None)
 
 
+def run_script(id, tmp_path, script="t.sh"):
+    return inbound(
+        id, f'!call terminal {{"command": "sh {script}; sudo --version || true"}}', workdir=str(tmp_path / "work")
+    )
+
+
+@asynccontextmanager
+async def open_work(tmp_path, **files):
+    (tmp_path / "work").mkdir()
+    for name, text in files.items():
+        (tmp_path / "work" / f"{name}.sh").write_text(text.format(out=tmp_path / "out"))
+    async with open_app(load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted"}), interactive=True) as app:
+        yield app
+
+
+async def answer_in_turn(app, message, *answers):
+    """Ask, and answer each question; what is a function is done instead of an answer."""
+    answers, events = list(answers), []
+    async with app.sessions.ask(message) as following:
+        async for event in following:
+            events.append(event)
+            if isinstance(event, ApprovalAsked):
+                answer = answers.pop(0)
+                if callable(answer):
+                    answer()
+                else:
+                    await app.sessions.post(KEY, AnswerApproval(event.ask, answer))
+    return events
+
+
+@pytest.mark.deadline(60)
+async def test_a_right_holds_for_the_content_of_a_script_and_not_for_its_name(tmp_path):
+    async with open_work(tmp_path, t="echo one >> {out}\n") as app:
+        (asked,) = of(await answer_in_turn(app, run_script("1", tmp_path), "always"), ApprovalAsked)
+        assert "t.sh" in asked.files and "echo one" in asked.files and asked.once == ""
+        assert of(await answer_in_turn(app, run_script("2", tmp_path)), ApprovalAsked) == []
+        (tmp_path / "work" / "t.sh").write_text(f"echo evil >> {tmp_path}/out\n")
+        (again,) = of(await answer_in_turn(app, run_script("3", tmp_path), "no"), ApprovalAsked)
+        assert "+echo evil" in again.files
+    assert (tmp_path / "out").read_text() == "one\none\n"
+
+
+@pytest.mark.deadline(60)
+async def test_a_question_is_withdrawn_when_the_script_changes_while_it_is_open(tmp_path):
+    def change():
+        (tmp_path / "work" / "t.sh").write_text(f"echo two >> {tmp_path}/out\n")
+
+    async with open_work(tmp_path, t="echo one >> {out}\n") as app:
+        events = await answer_in_turn(app, run_script("1", tmp_path), change, "once")
+        first, second = of(events, ApprovalAsked)
+        withdrawn, answered = of(events, ApprovalAnswered)
+        assert "echo one" in first.files and "echo two" in second.files
+        assert (withdrawn.ask, withdrawn.by, answered.choice) == (first.ask, "stop", "once")
+        await app.sessions.post(KEY, AnswerApproval(first.ask, "always"))
+        assert (await app.store.approvals.find(first.ask)).choice == "no"
+    assert (tmp_path / "out").read_text() == "two\n"
+
+
+@pytest.mark.deadline(60)
+async def test_an_answer_gives_no_standing_right_to_what_cannot_be_known(tmp_path):
+    async with open_work(tmp_path, t='"$1" x || true\n') as app:
+        events = await answer_in_turn(app, run_script("1", tmp_path), "always")
+        (asked,), (answered,) = of(events, ApprovalAsked), of(events, ApprovalAnswered)
+        assert "only known at run time" in asked.once and answered.choice == "once"
+        assert [each for each in await app.store.approvals.list_current() if each.choice] == []
+        assert len(of(await answer_in_turn(app, run_script("2", tmp_path), "no"), ApprovalAsked)) == 1
+
+
 OTHER = """
 import asyncio, sys
 from pathlib import Path

@@ -11,10 +11,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import structs
 
 from alipes.agent.approval.directories import is_in
+from alipes.agent.approval.command_files import CHANGED, CommandFileCheck, ShownFiles
 from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellWord
 from alipes.agent.approval.terminal_lines import TerminalLines
-from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, denial_reason
+from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionWithdrawn, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import PermissionMode, Turn
@@ -25,8 +26,9 @@ from alipes.tools.common import Places
 from alipes.tools.files.patch import patched_paths, preview_patch
 from alipes.tools.files.write_file import preview_write
 
-AskApproval: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[ApprovalDecision]]
-"""Asks the user, or returns an earlier decision; None if nobody can be asked."""
+AskApproval: TypeAlias = Callable[[ToolCall, Risk, Turn, ShownFiles | None], Awaitable[ApprovalDecision]]
+"""Asks the user, or returns an earlier decision; None if nobody can be asked. The files: what a command reads that acts
+on the machine itself."""
 COMMAND_TOOLS = frozenset(("terminal", "process", "execute_code"))
 """Tools that run in the sandbox, if there is one."""
 MAX_CHARS = 256_000
@@ -34,6 +36,8 @@ MAX_CHARS = 256_000
 MAX_LINES = 100
 """Lines of input to a process that are checked one by one."""
 MAX_REASONS = 6
+MAX_CHANGES = 3
+"""Times that a person is asked again because files changed meanwhile."""
 MAX_DIFF_CHARS = 60_000
 """A longer diff is not shown; the arguments of the call are."""
 EDIT_TOOLS = frozenset(("write_file", "patch"))
@@ -97,6 +101,7 @@ def build_approval_hook(  # noqa: PLR0913
     permissions: Permissions | None = None,
     tool_risk: Callable[[ToolCall], Risk | None] = lambda call: None,
     sandbox: ProtectedPaths | None = None,
+    files: CommandFileCheck | None = None,
 ) -> Hook:
     """The `before_tool` hook to register. Without `ask`, dangerous calls are denied.
 
@@ -105,6 +110,14 @@ def build_approval_hook(  # noqa: PLR0913
     the risk of tools that come from elsewhere. `sandbox`: opens for a command what was approved.
     """
     lines, rights = TerminalLines(), permissions or PermissionsOfMessage()
+    files = files or CommandFileCheck(places)
+
+    async def decide(call: ToolCall, whole: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+        if ask is None:
+            return None
+        if _acts_on_machine(call, is_contained=contained(call, turn)):
+            return await _ask_with_files(partial(ask, call), files, whole, risk, turn)
+        return await ask(call, risk, turn, None)
 
     async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
         mode = await rights.mode(turn)
@@ -120,10 +133,8 @@ def build_approval_hook(  # noqa: PLR0913
         needs_no_yes = mode == "all" or (mode == "edits" and _is_project_edit(call, risk))
         if risk is None and judge is not None and not needs_no_yes:
             risk = await judge.review(call, turn)
-        if risk is not None and risk.floor:
-            return Verdict("deny", format_denial(risk, None))
-        if risk is not None and not needs_no_yes:
-            decision = None if ask is None else await ask(call, risk, turn)
+        if risk is not None and (risk.floor or not needs_no_yes):
+            decision = None if risk.floor else await decide(call, whole, risk, turn)
             if denial_reason(decision):
                 return Verdict("deny", format_denial(risk, decision))
         if guarded is not None and risk is not None and risk.paths:
@@ -154,6 +165,33 @@ def _is_sealed(path: str, project: str) -> bool:
     return not is_in(path, project) or (
         ".git" in path.split("/") and not (folders.endswith("/.git") and name == "config")
     )
+
+
+def _acts_on_machine(call: ToolCall, *, is_contained: bool) -> bool:
+    """True for a command that no sandbox contains."""
+    return call.name in COMMAND_TOOLS and (not is_contained or bool(call.args.get("outside")))
+
+
+async def _ask_with_files(
+    ask: Callable[[Risk, Turn, ShownFiles], Awaitable[ApprovalDecision]],
+    files: CommandFileCheck,
+    call: ToolCall,
+    risk: Risk,
+    turn: Turn,
+) -> ApprovalDecision:
+    """Ask about a command that acts on the machine itself, and again if what it reads changes before the answer."""
+    reason = risk.reason
+    for _ in range(MAX_CHANGES):
+        shown = await files.read(call, turn)
+        decision = await ask(structs.replace(risk, reason=reason, exact=risk.exact or shown.is_exact), turn, shown)
+        withdrawn = isinstance(decision, QuestionWithdrawn)
+        if denial_reason(decision) and not withdrawn:
+            return decision
+        if not withdrawn and await shown.are_current():
+            files.approve(call, turn, shown)
+            return decision
+        reason = f"{risk.reason}; asked again: {CHANGED}"
+    return QuestionWithdrawn()
 
 
 def is_allowed_in_plan(name: str, effect: Literal["read", "write"]) -> bool:

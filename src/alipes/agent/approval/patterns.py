@@ -25,14 +25,20 @@ _RUNNERS = frozenset(
     )
 )
 """Programs that run other commands: a pattern must say more than their name."""
-_SUBCOMMAND = r"[a-z][a-z0-9:_-]*"
-_FILE_COMMANDS = frozenset(
-    (
-        *("rm", "rmdir", "mv", "cp", "ln", "dd", "chmod", "chown", "chgrp", "kill", "pkill", "killall", "truncate"),
-        *("shred", "tee", "cat", "touch"),
-    )
+_PROGRAM_OPTIONS = (
+    *("exec", "exec-path", "exec-batch", "receive-pack", "upload-pack", "config", "config-env", "config-file", "rsh"),
+    *("rsync-path", "to-command", "checkpoint-action", "use-compress-program", "compress-program", "pager", "editor"),
+    *("shell", "script-shell", "eval", "command", "preprocessor", "filter", "hook", "plugin", "require", "import"),
+    *("loader", "init-command", "init-file", "rcfile", "toolexec", "vettool", "template", "proxy-command", "run"),
+    *("sendmail-cmd", "smtp-server", "ext-diff", "extcmd", "tool", "open-files-in-pager", "in-place", "pre-command"),
 )
-"""Programs whose first operand is no subcommand."""
+"""Long options that run a program, load code or read settings that may; given whole, or the start of them."""
+_SHORT_PROGRAM_OPTION = r"-\w{0,2}[ce]|-[cexIEO](?:[^A-Za-z].*)?|-o[A-Za-z:-]*(?i:command|exec|invoke|cmd|program)"
+_PROGRAM_VALUE = (
+    r"(?i)[a-z][\w+.-]{0,20}::(?!\d)|alias\."
+    r"|[\w.:-]{0,80}(?:exec|command|cmd|pager|editor|helper|invoke|program|hook|shell)\w*="
+)
+"""Words that are settings with a program as value, or addresses that run one, such as `ext::sh`."""
 
 
 def covers(patterns: Iterable[str], call: ToolCall) -> bool:
@@ -52,21 +58,14 @@ def covering_patterns(patterns: Iterable[str], call: ToolCall) -> tuple[str, ...
 
 
 def propose_pattern(call: ToolCall) -> str:
-    """A pattern for calls like this one, to be edited by the person; empty if no pattern can cover it."""
+    """The command as a pattern, to be edited by the person; empty if no pattern can cover it.
+
+    It covers nothing else: what `git push *` would allow besides, such as `--force`, is for the person to decide."""
     commands = split_commands(_command_of(call))
     if not commands or len(commands) > 1:
         return ""
-    words = commands[0]
-    head = 1 if words[0] in ("sudo", "doas") and len(words) > 1 and not words[1].startswith("-") else 0
-    kept = head + 1
-    program = words[head]
-    if program in _FILE_COMMANDS or program in _RUNNERS:
-        kept = len(words)
-    elif len(words) > kept and re.fullmatch(_SUBCOMMAND, words[kept]):
-        kept += 1
-    shown = [shlex.quote(word) for word in words[:kept]]
-    proposed = " ".join(shown if len(words) == kept else [*shown, "*"])
-    return "" if find_problem(proposed) else proposed
+    proposed = " ".join(map(shlex.quote, commands[0]))
+    return "" if find_problem(proposed, call) else proposed
 
 
 def find_problem(pattern: str, call: ToolCall | None = None) -> str:
@@ -153,7 +152,7 @@ def _pattern_words(pattern: str) -> list[str]:
 
 def _matches(pattern: list[str], words: list[str]) -> bool:
     """Word by word. A `*` at the end matches any further words, elsewhere for one; inside a word for a part of it.
-    Words with blanks are only matched by themselves."""
+    Words with blanks, and options that run programs, are only matched by themselves."""
     if len(pattern) > 1 and pattern[-1] == "*":
         pattern = pattern[:-1] + ["*"] * (len(words) - len(pattern) + 1)
     return len(pattern) == len(words) and all(map(_matches_word, pattern, words))
@@ -164,4 +163,18 @@ def _matches_word(pattern: str, word: str) -> bool:
         return pattern == word
     if re.search(r"\s", word) or (".." in word.split("/") and ".." not in pattern.split("/")):
         return False  # it may be a command for another program, or lead to another folder
+    if _may_run_program(word):
+        return False
     return fnmatchcase(word, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
+def _may_run_program(word: str) -> bool:
+    """True for an option or a value by which programs run other programs."""
+    if re.match(_PROGRAM_VALUE, word):
+        return True
+    if not word.startswith("-"):
+        return False
+    name = word.lstrip("-").partition("=")[0]
+    if word.startswith("--"):  # git and others take the start of a name for the whole
+        return bool(name) and any(each.startswith(name) for each in _PROGRAM_OPTIONS)
+    return name in _PROGRAM_OPTIONS or re.fullmatch(_SHORT_PROGRAM_OPTION, word) is not None

@@ -19,16 +19,15 @@ from acp.schema import (
 
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.tool_calls import ToolContent, fence, read_diffs, text_block, tool_kind, tool_locations
-from alipes.kernel.approvals import describe_question, reveal
+from alipes.kernel.approvals import answers_to, describe_question, reveal
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, QuestionAsked
 from alipes.sessions.sessions import Sessions
 
 log = logging.getLogger(__name__)
 BY = "editor"
-ONCE, SESSION, ALWAYS, PATTERN, NO = "once", "session", "always", "pattern", "no"
+ONCE, SESSION, ALWAYS, NO = "once", "session", "always", "no"
 NO_ANSWER = "no-answer"
 CANNOT_ASK = "this editor cannot show a question; put it into your answer instead"
-MAX_PATTERN_CHARS = 60
 
 
 class EditorQuestions:
@@ -126,11 +125,9 @@ def approval_options(asked: ApprovalAsked) -> list[PermissionOption]:
         PermissionOption(option_id=ONCE, name="Allow once", kind="allow_once"),
         PermissionOption(option_id=SESSION, name="Allow in this conversation", kind="allow_always"),
         PermissionOption(option_id=ALWAYS, name="Always allow exactly this", kind="allow_always"),
+        PermissionOption(option_id=NO, name="Deny", kind="reject_once"),
     ]
-    if asked.pattern:
-        name = f"Always allow {reveal(asked.pattern)[:MAX_PATTERN_CHARS]}"
-        options.append(PermissionOption(option_id=PATTERN, name=name, kind="allow_always"))
-    return [*options, PermissionOption(option_id=NO, name="Deny", kind="reject_once")]
+    return [option for option in options if option.option_id in answers_to(asked)]
 
 
 def to_answer(asked: ApprovalAsked, chosen: str) -> AnswerApproval:
@@ -138,8 +135,6 @@ def to_answer(asked: ApprovalAsked, chosen: str) -> AnswerApproval:
     match chosen:
         case "once" | "session" | "always":
             return AnswerApproval(asked.ask, chosen, BY)
-        case "pattern" if asked.pattern:
-            return AnswerApproval(asked.ask, "always", BY, pattern=asked.pattern)
     return AnswerApproval(asked.ask, "no", BY)
 
 

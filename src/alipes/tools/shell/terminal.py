@@ -101,7 +101,7 @@ _SANDBOX_SPEC = structs.replace(
 class TerminalTool:
     """The `terminal` tool. Every process of a foreground command has ended when it returns."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         places: Places,
         env: Mapping[str, str],
@@ -110,11 +110,13 @@ class TerminalTool:
         backend: CommandBackend | None = None,
         background: BackgroundProcesses | None = None,
         rewriter: OutputRewriter | None = None,
+        check_start: Callable[[ToolContext], Awaitable[None]] | None = None,
     ) -> None:
-        """`env` is the whole environment of commands."""
+        """`env` is the whole environment of commands. `check_start`: called right before a command starts; raises
+        `ToolError` if it must not."""
         self._places, self._env, self._spill = places, env, spill
         self._backend, self._background = backend or HostBackend(), background
-        self._rewriter = rewriter
+        self._rewriter, self._check_start = rewriter, check_start
 
     @property
     def spec(self) -> ToolSpec:
@@ -129,6 +131,8 @@ class TerminalTool:
         scope = CommandScope(act.session, act.workdir, act.turn, outside=outside, call=act.call_id)
         workdir = self._resolve_workdir(args.get("workdir"), scope)
         pty = args.get("pty") is True
+        if self._check_start is not None:
+            await self._check_start(act)
         if args.get("background") is True:
             return await self._start(command, workdir, scope, pty=pty)
         output = CommandOutput(self._spill)

@@ -761,7 +761,7 @@ async def test_user_is_asked_once_and_decides(world, answer):
     places, workdir = world
     asked = []
 
-    async def ask(call, risk, turn):
+    async def ask(call, risk, turn, files):
         asked.append((call.args["command"], risk.rule))
         return answer
 

@@ -58,7 +58,7 @@ class Person:
     def __init__(self, answer="once"):
         self.answer, self.rules, self.reasons = answer, [], []
 
-    async def __call__(self, call, risk, turn):
+    async def __call__(self, call, risk, turn, files=None):
         self.rules.append(risk.rule)
         self.reasons.append(risk.reason)
         return self.answer

@@ -21,6 +21,11 @@ COVERED = [
     ("rm build/*", "rm build/x.o"),
     ("sudo apt install *", "sudo apt install foo bar"),
     ("git commit -m 'a b'", 'git commit -m "a b"'),
+    ("git push *", "git push --force-with-lease -u origin HEAD:main --tags --no-verify -n"),
+    ("go test *", "go test -race -count=1 ./..."),
+    ("npm publish *", "npm publish --access public --tag next"),
+    ("git push --receive-pack=x *", "git push --receive-pack=x origin"),
+    ("docker run -e A=1 *", "docker run -e A=1 image"),
 ]
 
 
@@ -72,6 +77,26 @@ NOT_COVERED = [
     ("git * origin", "git push --force origin"),
     ("rm [ab]", "rm a"),
     ("rm ?", "rm a"),
+    ("git push *", "git push --receive-pack=evil origin"),
+    ("git push *", "git push --receive-pack evil origin"),
+    ("git push *", "git push --rece=evil origin"),
+    ("git push *", "git push --exec=evil origin"),
+    ("git push *", "git push -c core.sshCommand=evil"),
+    ("git push *", "git push ext::./evil"),
+    ("git *", "git -c alias.x=./evil x"),
+    ("git fetch *", "git fetch --upload-pack=./evil origin"),
+    ("git * origin", "git --exec-path=. origin"),
+    ("tar *", "tar xf x.tar --to-command=./evil"),
+    ("tar *", "tar xf x.tar -I ./evil"),
+    ("tar *", "tar cf x.tar x --checkpoint=1 --checkpoint-action=exec=./evil"),
+    ("rsync *", "rsync -e ./evil a host:"),
+    ("rsync *", "rsync --rsync-path=./evil a host:"),
+    ("scp *", "scp -oProxyCommand=./evil a host:"),
+    ("scp *", "scp -o ProxyCommand=./evil a host:"),
+    ("sudo apt install *", "sudo apt install -o DPkg::Pre-Invoke::=./evil x"),
+    ("go test *", "go test -exec ./evil"),
+    ("npm *", "npm test --script-shell=./evil"),
+    ("curl *", "curl --config x https://a.example"),
     ("", "git push"),
     ("git push *", ""),
 ]
@@ -107,20 +132,22 @@ def test_each_command_of_a_line_needs_a_pattern_of_its_own():
 @pytest.mark.parametrize(
     ("command", "proposed"),
     [
-        ("git push --force origin main", "git push *"),
+        ("git push --force origin main", "git push --force origin main"),
         ("npm publish", "npm publish"),
-        ("sudo apt install foo", "sudo apt install *"),
-        ("sudo -u root apt install foo", ""),
+        ("sudo apt install foo", "sudo apt install foo"),
+        ("git commit -m 'a b'", "git commit -m 'a b'"),
+        ("sudo -u root apt install foo", "sudo -u root apt install foo"),
         ("rm -rf /opt/x", "rm -rf /opt/x"),
         ("docker run -v /:/x y", "docker run -v /:/x y"),
-        ("curl https://a.example", "curl *"),
+        ("curl https://a.example", "curl https://a.example"),
         ("git push | cat", ""),
         ("git push && ls", ""),
     ],
 )
-def test_a_pattern_is_proposed_for_a_plain_command(command, proposed):
+def test_the_proposed_pattern_covers_the_command_and_nothing_else(command, proposed):
     found = propose_pattern(terminal(command))
-    assert found == proposed or (proposed == "" and "*" not in found)
+    assert found == proposed
+    assert not found or not covers((found,), terminal(f"{command} --force"))
     assert not found or not find_problem(found, terminal(command))
 
 

@@ -88,7 +88,7 @@ def test_a_denial_can_say_why(dialogue):
 def test_a_call_without_a_pattern_has_no_key_for_it(dialogue):
     dialogue.ask(asked())
     assert dialogue.begin_entry("pattern") == "" and not dialogue.entry
-    assert "[p]" not in rows(dialogue)[-1] and "No pattern can allow this call." in "\n".join(rows(dialogue))
+    assert "[p]" not in rows(dialogue)[-1] and "A pattern can't allow this one." in "\n".join(rows(dialogue))
 
 
 def test_a_write_shows_what_would_change(dialogue):

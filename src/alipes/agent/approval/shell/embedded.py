@@ -210,6 +210,11 @@ def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
     return _check_paths(parsed, checker)
 
 
+def runs_programs(code: str) -> bool:
+    """True if code may start other programs, or run text as code."""
+    return search_text(_RUNS, CodeText(code).text)
+
+
 def check_script(text: str, checker: PathChecker) -> Risk | None:
     """The risk of a program file: only what is clearly dangerous, as programs do start others and delete files."""
     parsed = CodeText(text)

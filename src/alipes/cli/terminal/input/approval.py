@@ -9,7 +9,7 @@ from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.console.render import sanitize, to_one_line
 from alipes.console.screen_diff import visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
 
@@ -84,7 +84,7 @@ class ApprovalPrompt:
         """Let the person type a pattern or a reason; returns the text to start with."""
         asked = self.current
         if asked is None or (kind == "pattern" and not asked.pattern):
-            self._problem = "No pattern can allow this call." if asked is not None else ""
+            self._problem = "A pattern can't allow this one." if asked is not None else ""
             return ""
         self.entry, self._problem = kind, ""
         return asked.pattern if kind == "pattern" else ""
@@ -156,7 +156,7 @@ def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> li
     """The keys, on as many rows as they need."""
     rows: list[str] = []
     for key, meaning in _CHOICES:
-        if key == "p" and not asked.pattern:
+        if (key == "p" and not asked.pattern) or (key in "sa" and KEYS[key] not in answers_to(asked)):
             continue
         item = f"{apply_style(f'[{key}]', style.accent)} {meaning}"
         if rows and visible_width(rows[-1]) + 2 + visible_width(item) <= columns:

@@ -13,7 +13,7 @@ import { Transcript } from "./transcript.js";
  * @typedef {object} Question
  * @property {string} ask @property {string} kind @property {string} [run] @property {string} [tool] @property {string} [command]
  * @property {string} [reason] @property {string} [rule] @property {string} [workdir] @property {string} [diff]
- * @property {string} [pattern] @property {string} [question] @property {string[]} [choices] @property {string[]} [answers]
+ * @property {string} [pattern] @property {string} [files] @property {string} [once] @property {string} [question] @property {string[]} [choices] @property {string[]} [answers]
  * @property {number} [until] @property {string} [answered] What was answered, here or elsewhere.
  */
 /**
@@ -214,10 +214,10 @@ export class Conversation {
   #onQuestion = (type, event) => {
     const others = this.questions.value.filter((each) => each.ask !== event.ask);
     if (type === "approval_asked") {
-      const { ask, call, reason, rule, workdir, diff, pattern } = event;
+      const { ask, call, reason, rule, workdir, diff, pattern, files, once } = event;
       const run = this.runs.value[0];
       const command = typeof call.args?.command === "string" ? call.args.command : JSON.stringify(call.args, null, 2);
-      this.questions.value = [...others, { ask, kind: "approval", run, tool: call.name, command, reason, rule, workdir, diff, pattern }];
+      this.questions.value = [...others, { ask, kind: "approval", run, tool: call.name, command, reason, rule, workdir, diff, pattern, files, once, answers: once ? ["once", "no"] : undefined }];
     } else if (type === "asked") {
       this.questions.value = [...others, { ...event, kind: "question", run: this.runs.value[0] }];
     } else {

@@ -52,8 +52,10 @@ function Approval({ question, conversation }) {
     ${question.reason && html`<p dir="auto">${showHidden(sentence(question.reason))}</p>`}
     ${question.command && html`<${CodeBlock} text=${question.command} label=${question.tool ?? "Command"} />`}
     ${question.diff && html`<${Diff} text=${question.diff} />`}
+    ${question.files && html`<${CodeBlock} text=${question.files} label="Files it reads" />`}
+    ${question.once && html`<p>Only for this time: ${showHidden(question.once)}.</p>`}
     <p class="muted small">${[question.tool, question.workdir && `in ${showHidden(question.workdir)}`].filter(Boolean).join(" ")}
-      ${question.rule && html`<br />“Conversation” and “always” would allow: <code>${showHidden(question.rule)}</code>`}</p>
+      ${question.rule && has("session") && html`<br />“Conversation” and “always” would allow: <code>${showHidden(question.rule)}</code>`}</p>
     ${mayChange.value
       ? html`<div class="answers">
           ${has("once") && html`<${Button} kind="primary" onClick=${() => answer({ choice: "once" })}>${CHOICES.once}<//>`}

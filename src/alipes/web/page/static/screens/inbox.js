@@ -8,6 +8,7 @@ import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useRes
 /**
  * @typedef {{ask: string, kind: string, run?: string, session?: string, title?: string, origin?: string, created?: number, until?: number,
  *   tool?: string, command?: string, reason?: string, rule?: string, workdir?: string, diff?: string, pattern?: string, question?: string,
+ *   files?: string, once?: string,
  *   choices?: string[], answers?: string[]}} Question
  * @typedef {{questions: Question[], proposals?: number, pairing?: number}} InboxAnswer
  */
@@ -68,6 +69,8 @@ export function QuestionCard({ question, onDone }) {
     ${question.question ? html`<${LongText} text=${question.question} />` : null}
     ${question.command ? html`<${CodeBlock} text=${question.command} label="Command" />` : null}
     ${question.diff ? html`<${Diff} text=${question.diff} />` : null}
+    ${question.files ? html`<${CodeBlock} text=${question.files} label="Files it reads" />` : null}
+    ${question.once ? html`<p>Only for this time: <bdi dir="auto">${question.once}</bdi>.</p>` : null}
     <${Facts} facts=${[
       ["From", html`${question.origin ? html`<${Badge}>${question.origin}<//> ` : null}<${ConversationLink} id=${question.session} title=${question.title} />`],
       ["Folder", question.workdir && html`<code dir="auto">${question.workdir}</code>`],

@@ -1,0 +1,443 @@
+"""The files of a project that a command reads, and what they hold: a right to run it holds for that content only.
+
+What is looked for are files that the words name, scripts, build files, and what these load. A command of which that
+cannot be said reads files that are not known, so that no standing right can hold for it.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+
+from msgspec import Struct
+
+from alipes.agent.approval.directories import is_in
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, find_exec_commands
+from alipes.agent.approval.shell.embedded import CodeText, find_code, language_of, loaded_files, runs_programs
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
+from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
+from alipes.agent.approval.shell.recipes import find_recipes
+from alipes.agent.approval.shell.script_files import ScriptFiles
+from alipes.agent.approval.shell.subcommands import for_each
+from alipes.agent.approval.shell.variables import LOADING_VARIABLES, TRUSTED_VARIABLES
+from alipes.kernel.messages import ToolCall
+from alipes.tools.common import Places
+
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"))
+MAX_CODE_CHARS = 200_000
+MAX_FILES = 60
+MAX_FILE_BYTES = 8_000_000
+"""A larger file is not hashed."""
+MAX_DEPTH = 5
+"""Files that load each other."""
+MAX_SHOWN_LINES = 60
+"""Lines of one file in a question; of a longer one its start and its end."""
+MAX_SHOWN_CHARS = 6_000
+"""Characters of all files in a question."""
+_SYSTEM = r"/(?:usr|bin|sbin|lib|lib32|lib64|etc|opt|proc|sys|dev|nix|System|Library)(?:/|\Z)"
+_PLAIN = for_each(
+    "ls cat head tail less more wc stat file du df tree grep egrep fgrep rg find diff cmp sort uniq cut rm rmdir mkdir"
+    " touch unlink chmod chown echo printf test [ cd pushd popd pwd realpath readlink basename dirname which true false"
+    " md5sum sha256sum export declare local readonly set unset ps kill pkill",
+    True,
+)
+"""Programs that run nothing of what they name, and hand it on only through a pipe or a redirection."""
+_RUNS_PROJECT = for_each(
+    "pytest py.test tox nox cargo go gradle gradlew mvn ant sbt bazel bazelisk ninja meson rake grunt gulp jest vitest"
+    " mocha npx bunx pnpx tsx ts-node just task invoke fab vagrant terraform tofu pulumi pre-commit ansible-playbook"
+    " bundle composer mix stack cabal swift dotnet flutter dart docker-compose podman-compose scons waf run-parts",
+    True,
+)
+"""Programs that run code of the whole project."""
+_LOADS = f"{TRUSTED_VARIABLES}|{LOADING_VARIABLES}|PYTHONPATH$"
+_PACKAGE_FILES = ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", ".npmrc", ".yarnrc.yml")
+_SCRIPT_PROGRAM = r"(?:^|&&|\|\||[;|])\s{0,9}(?:\w{1,40}=\S{0,200}\s{1,9}){0,9}([\w./@-]{1,200})"
+_LIFECYCLE = ("prepublish", "prepublishOnly", "prepare", "prepack", "postpack", "publish", "postpublish")
+
+
+class FileContent(Struct, frozen=True):
+    """A file as it is now."""
+
+    path: str
+    digest: str
+    text: str = ""
+    """Empty if it is no text, or may not be shown."""
+    note: str = ""
+    """Why the text is not shown."""
+
+
+class CommandFiles(Struct, frozen=True):
+    """What a command reads."""
+
+    files: tuple[FileContent, ...] = ()
+    runs_files: bool = False
+    """It runs some of them, not only names them."""
+    unknown: str = ""
+    """Why it cannot be said what the command reads or runs, as a clause; empty if it can."""
+
+    @property
+    def digest(self) -> str:
+        """Equal if and only if all files and their content are; empty without files."""
+        if not self.files:
+            return ""
+        lines = "\n".join(f"{file.path}\0{file.digest}" for file in self.files)
+        return hashlib.sha256(lines.encode(errors="surrogatepass")).hexdigest()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {file.path: file.text for file in self.files}
+
+
+def find_command_files(call: ToolCall, workdir: str, places: Places) -> CommandFiles:
+    """What a call of a tool that runs commands reads of the project."""
+    folder = call.args.get("workdir")
+    start = str(places.resolve(folder, workdir)) if isinstance(folder, str) and folder else ""
+    search = _FileSearch(PathChecker(places, workdir, start), places)
+    match call.name, call.args:
+        case "terminal", {"command": str(text)}:
+            search.add_text(text)
+        case "process", {"data": str(text)}:
+            search.add_text(text)
+        case "execute_code", {"code": str(text)}:
+            search.add_code("python", text, "")
+    return search.result()
+
+
+def format_files(found: CommandFiles, workdir: str, before: Mapping[str, str]) -> str:
+    """The files as a person is asked about them. `before`: texts that the person said yes to; what changed in these is
+    shown."""
+    shown: list[str] = []
+    room = MAX_SHOWN_CHARS
+    for file in found.files:
+        name = os.path.relpath(file.path, workdir) if workdir and is_in(file.path, workdir) else file.path
+        text = _format_text(file, before.get(file.path), max(room, 200))
+        room -= len(text)
+        shown.append(f"{name}{text}")
+    return "\n".join(shown)
+
+
+def _format_text(file: FileContent, before: str | None, room: int) -> str:
+    if file.note:
+        return f" ({file.note})"
+    if before == file.text:
+        return " (as before)"
+    if before is not None:
+        lines = list(unified_diff(before.splitlines(), file.text.splitlines(), lineterm="", n=2))[2:]
+        head = ", changed since your last yes:"
+    else:
+        lines, head = file.text.splitlines(), ":"
+    if len(lines) > MAX_SHOWN_LINES:
+        left = len(lines) - MAX_SHOWN_LINES
+        lines = [*lines[: MAX_SHOWN_LINES - 20], f"[... {left:,} more lines ...]", *lines[-20:]]
+    text = "\n".join(f"    {line}" for line in lines)
+    if len(text) > room:
+        text = f"{text[: room * 2 // 3]}\n    [... {len(text) - room:,} more characters ...]\n{text[-room // 3 :]}"
+    return f"{head}\n{text}" if text else " (empty)"
+
+
+class _FileSearch:
+    """Collects the files that commands read."""
+
+    def __init__(self, paths: PathChecker, places: Places) -> None:
+        self._paths, self._places = paths, places
+        self._scripts = ScriptFiles(paths)
+        self._found: dict[str, FileContent] = {}
+        self._searched: set[str] = set()
+        self._runs = False
+        self._unknown = ""
+        self._depth = 0
+
+    def result(self) -> CommandFiles:
+        return CommandFiles(tuple(self._found[path] for path in sorted(self._found)), self._runs, self._unknown)
+
+    def add_text(self, text: str) -> None:
+        """What the commands of a shell text read."""
+        if UNKNOWN in text:
+            return self._give_up("it runs a command that is only known at run time")
+        if self._depth >= MAX_DEPTH:
+            return self._give_up("its scripts run each other")
+        try:
+            commands = parse_commands(text, self._paths.known_variables())
+        except Unparsable:
+            return self._give_up("it cannot be parsed")
+        self._depth += 1
+        for command in commands:
+            self._add_command(command)
+        self._depth -= 1
+        return None
+
+    def add_code(self, base: str, text: str, file: str) -> None:
+        """What code of a language loads; `file` is where it is, empty if it was given in the call."""
+        if UNKNOWN in text or len(text) > MAX_CODE_CHARS:
+            return self._give_up("it runs code that is built at run time, or too long to check")
+        if self._depth >= MAX_DEPTH:
+            return self._give_up("its files load each other")
+        if runs_programs(text):
+            return self._give_up("its code starts other programs")
+        folder = os.path.dirname(file)
+        if base in ("node", "bun", "deno") and os.path.isdir(os.path.join(self._paths.workdir, "node_modules")):
+            return self._give_up("it may load any package of node_modules")
+        self._depth += 1
+        for path in loaded_files(base, text):
+            self._add_code_file(ShellWord(os.path.join(folder, path)), base)
+        for path in list(CodeText(text).paths())[:500]:
+            self._pin_word(ShellWord(os.path.join(folder, path)))
+        if base == "python":  # a module of this name is loaded instead of that of Python
+            for name in _names_in(folder or self._paths.workdir):
+                if name.partition(".")[0] in sys.stdlib_module_names:
+                    self._add_code_file(ShellWord(os.path.join(folder, name)), base)
+        self._depth -= 1
+        return None
+
+    def _give_up(self, why: str) -> None:
+        self._unknown = self._unknown or why
+
+    def _add_command(self, command: ShellCommand) -> None:
+        words = [(name, value) for name, sign, value in (word.text.partition("=") for word in command.words) if sign]
+        for name, value in [*((name, value.text) for name, value in command.assignments), *words]:
+            if name == "PATH" or re.match(_LOADS, name):
+                self._give_up(f"it sets {name}")
+            self._pin_word(ShellWord(value))
+        for redirect in command.redirects:
+            if "<" in redirect.operator:
+                self._pin_word(redirect.target)
+        if not command.words:
+            return
+        name, args = os.path.basename(command.words[0].text), ShellArguments(command.words[1:])
+        if not command.words[0].is_known or command.words[0].has_glob:
+            self._give_up("it runs a command that is only known at run time")
+        elif name in ("cd", "pushd", "popd"):
+            self._paths.directories.change(next(iter(args.operands), None))
+        else:
+            hands_on = command.operator in ("|", "|&") or any(">" in each.operator for each in command.redirects)
+            for word in args.words if name not in _PLAIN or hands_on else ():
+                self._pin_word(word, folders=name not in ("git", "ssh", *SHELLS) and not language_of(name))
+            self._add_program(name, command.words, command)
+
+    def _add_program(self, name: str, words: Sequence[ShellWord], command: ShellCommand) -> None:
+        """What a program runs."""
+        args = ShellArguments(words[1:])
+        self._add_started(words[0])
+        for inner in _carried_commands(name, args, self._paths):
+            if inner[0].is_known and inner[0].text:
+                self._add_program(os.path.basename(inner[0].text), inner, command)
+        base = language_of(name)
+        if name in SHELLS:
+            self._add_shell(args, command)
+        elif name in ("source", "."):
+            self._add_script(next(iter(args.operands), ShellWord("")), "sourced")
+        elif name == "eval":
+            self.add_text(" ".join(word.text for word in args.words))
+        elif base:
+            self._add_interpreter(base, args, command)
+        elif _runs_project(name, args):
+            self._give_up(f"{name} runs code of the whole project")
+        self._add_recipes(name, args, command)
+
+    def _add_started(self, word: ShellWord) -> None:
+        """The program file itself, if it is not one of the system."""
+        file = self._scripts.find_command(word)
+        if file is None and (path := shutil.which(word.text)) is not None and is_in(path, self._paths.workdir):
+            file = ShellWord(path)
+        if file is not None:
+            self._add_script(file, "")
+
+    def _add_shell(self, args: ShellArguments, command: ShellCommand) -> None:
+        if args.has("c"):
+            for script in args.values("c"):
+                self.add_text(script.text)
+        elif not args.operands or args.has("s"):
+            self._add_input(command, "sh")
+        else:
+            self._add_script(args.operands[0], "sh")
+
+    def _add_interpreter(self, base: str, args: ShellArguments, command: ShellCommand) -> None:
+        modules = [after.text for word, after in zip(args.words, args.words[1:], strict=False) if word.text == "-m"]
+        if base == "python" and modules:
+            if _runs_project(modules[0], ShellArguments([])):
+                self._give_up(f"{modules[0]} runs code of the whole project")
+            name = modules[0].replace(".", "/")
+            for file in (f"{name}.py", f"{name}/__main__.py", f"{name}/__init__.py"):
+                self._add_code_file(ShellWord(file), base)
+            return
+        given = list(find_code(base, args, None))
+        for code in given:
+            self.add_code(base, code.text, "")
+        operands = [word for word in args.operands if word not in given]
+        if operands and base != "awk":
+            self._add_script(operands[0], base)
+        elif not given and base != "awk":
+            self._add_input(command, base)
+
+    def _add_input(self, command: ShellCommand, kind: str) -> None:
+        """Code from a pipe or a here-document."""
+        given = [each.target for each in command.redirects if "<" in each.operator]
+        if command.stdin is not None:
+            text = command.stdin.text
+            return self.add_text(text) if kind == "sh" else self.add_code(kind, text, "")
+        if given:
+            return self._add_script(given[-1], kind)
+        if command.upstream is not None:
+            return self._give_up("it runs what comes through a pipe")
+        return None
+
+    def _add_script(self, word: ShellWord, kind: str) -> None:
+        """A file that is run: its content, and what that loads."""
+        if not word.is_known or word.has_glob:
+            return self._give_up("it runs a file whose name is only known at run time")
+        paths = [path for path in self._paths.directories.resolve(word) if path]
+        if not paths or None in self._paths.directories.resolve(word):
+            return self._give_up(f"it runs {word.text}, in a folder that is not known")
+        for path in paths:
+            main = os.path.join(path, "__main__.py") if kind == "python" and os.path.isdir(path) else path
+            file = self._pin(main)
+            if file is None or not file.text:
+                if not re.match(_SYSTEM, path):
+                    self._give_up(f"it runs {word.text}, whose content cannot be shown")
+                continue
+            self._add_content(file, kind)
+        return None
+
+    def _add_content(self, file: FileContent, kind: str) -> None:
+        if file.path in self._searched:
+            return
+        self._searched.add(file.path)
+        self._runs = True
+        shebang = re.match(r"#!\s{0,5}\S{0,100}?([\w.]+)(?:[ \t]{1,5}(\w+))?", file.text)
+        program = (shebang[2] if shebang[1] == "env" else shebang[1]) if shebang else "sh"
+        base = language_of(program or "") if kind in ("", "sh", "sourced") else kind
+        if base:
+            self.add_code(base, file.text, file.path)
+        else:
+            with self._paths.directories.restored(keep=kind == "sourced"):
+                self.add_text(file.text)
+
+    def _add_code_file(self, word: ShellWord, base: str) -> None:
+        """A file that code loads, if it is there."""
+        for path in self._paths.directories.resolve(word):
+            if path and path not in self._searched and (file := self._pin(path)) is not None and file.text:
+                self._add_content(file, base)
+
+    def _add_recipes(self, name: str, args: ShellArguments, command: ShellCommand) -> None:
+        for file, text in find_recipes(name, args, self._scripts, command.stdin):
+            self._pin_word(file)
+            self._runs |= bool(text)
+            for line in text.splitlines():
+                self.add_text(line)
+        if name in ("npm", "pnpm", "yarn", "bun"):
+            for each in _PACKAGE_FILES:
+                self._pin_word(ShellWord(each))
+            self._add_package_scripts(args)
+
+    def _add_package_scripts(self, args: ShellArguments) -> None:
+        """Scripts that `npm publish` and `npm install` run besides, and programs of node_modules."""
+        action = args.operands[0].text if args.operands else "install"
+        if action in ("exec", "x", "dlx", "rebuild", "start", "create", "init"):
+            self._give_up(f"npm {action} runs code of packages")
+        for each in (*_LIFECYCLE, "preinstall", "install", "postinstall"):
+            inner = ShellArguments([ShellWord("run"), ShellWord(each)])
+            if action in ("publish", "pack", "install", "i", "ci", "add", "version"):
+                for _, text in find_recipes("npm", inner, self._scripts, None):
+                    self._runs |= bool(text)
+                    self._add_package_lines(text)
+        for _, text in find_recipes("npm", args, self._scripts, None):
+            self._add_package_lines(text)
+
+    def _add_package_lines(self, text: str) -> None:
+        for line in text.splitlines():
+            for name in re.findall(
+                r"(?:^|&&|\|\||[;|])\s{0,9}(?:\w{1,40}=\S{0,200}\s{1,9}){0,9}([\w./@-]{1,200})", line
+            ):
+                if os.path.lexists(os.path.join(self._paths.workdir, "node_modules", ".bin", name)):
+                    self._give_up(f"it runs {name} of node_modules")
+            self.add_text(line)
+
+    def _pin_word(self, word: ShellWord, *, folders: bool = False) -> None:
+        """The files that a word may name, also as in `--file=x`, `@x` or `-ox`."""
+        if not word.is_known or len(word.text) > 4096:
+            return
+        attached = {word.text[2:]} if re.match(r"-\w[~./\w]", word.text) else set[str]()
+        for text in {word.text, *re.split(r"[=@:,<]", word.text)} | attached:
+            if text and not text.startswith("-"):
+                for path in self._paths.directories.expand(ShellWord(text, word.has_glob)):
+                    if folders and os.path.isdir(path) and not re.match(_SYSTEM, path):
+                        self._pin_folder(path)
+                    else:
+                        self._pin(path)
+
+    def _pin_folder(self, folder: str) -> None:
+        """All files below a folder, if they are few."""
+        found: list[str] = []
+        for place, folders, names in os.walk(folder):
+            folders.sort()
+            found += [os.path.join(place, name) for name in sorted(names)]
+            if len(found) > MAX_FILES or len(folders) > MAX_FILES:
+                return self._give_up(f"it reads {folder}, which holds too many files")
+        for path in found:
+            self._pin(path)
+        return None
+
+    def _pin(self, path: str) -> FileContent | None:
+        """Note a regular file that is not one of the system; None if there is none."""
+        if path in self._found or re.match(_SYSTEM, path):
+            return self._found.get(path)
+        if len(self._found) >= MAX_FILES:
+            self._give_up(f"it reads more than {MAX_FILES} files")
+            return None
+        file = _read(path, hidden=self._places.is_withheld)
+        if file is None:
+            return None
+        if not file.digest:
+            self._give_up(f"{os.path.basename(path)} {file.note}")
+        self._found[path] = file
+        return file
+
+
+def _carried_commands(name: str, args: ShellArguments, paths: PathChecker) -> Iterator[Sequence[ShellWord]]:
+    """Commands that `env`, `sudo`, `uv run` or `find -exec` may run: each word may be the first of one."""
+    if name == "find":
+        yield from find_exec_commands(args.words, paths)
+    elif (name in CARRIERS and name != "ssh") or name in RUNNERS or name in ("sudo", "doas", "su", "runuser"):
+        for at, word in enumerate(args.words):
+            if not word.text.startswith("-") and "=" not in word.text:
+                yield args.words[at:]
+
+
+def _runs_project(name: str, args: ShellArguments) -> bool:
+    """True for a program that runs code of the whole project."""
+    words = {word.text for word in args.operands[:2]}
+    if name in ("docker", "podman", "nerdctl"):
+        return bool(words & {"compose", "build", "buildx"})
+    return name in _RUNS_PROJECT or (name == "cmake" and args.has("", "build"))
+
+
+def _names_in(folder: str) -> Iterable[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return ()
+
+
+def _read(path: str, hidden: Callable[[str], bool]) -> FileContent | None:
+    """The file as it is now; None if it is not a regular file."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                return None
+            if facts.st_size > MAX_FILE_BYTES:
+                return FileContent(path, "", note="is too large to check")
+            content = file.read(MAX_FILE_BYTES)
+    except (OSError, ValueError):
+        return None
+    digest = hashlib.sha256(content).hexdigest()
+    if hidden(path):
+        return FileContent(path, digest, note="not shown: it may hold secrets")
+    if b"\0" in content:
+        return FileContent(path, digest, note=f"{len(content):,} bytes, not text")
+    return FileContent(path, digest, content.decode(errors="replace"))
