@@ -178,7 +178,8 @@ def _format_reasons(asked: ApprovalAsked, columns: int, style: TerminalStyle) ->
     connection = Connection(asked.call) if asked.call.name == NETWORK else None
     if connection is not None and connection.command:
         rows += wrap_text(to_one_line(connection.command, 2 * columns), columns, "", "  Asked by: ", "    ")
-        reasons = [each for each in reasons if not each.startswith("connects to ")]
+        if not asked.call.args.get("keys"):  # the title says the rest
+            reasons = [each for each in reasons if not each.startswith("connects to ")]
     for number, each in enumerate(reasons):
         rows += wrap_text(each, columns, "", "       " if number else "  Why: ", "       ")
     if connection is not None and connection.group:
@@ -211,7 +212,7 @@ class Connection:
     """What a question about the network is about."""
 
     def __init__(self, call: ToolCall) -> None:
-        args = call.args
+        self._call, args = call, call.args
         hosts = args.get("hosts")
         self.hosts: list[str] = [str(host) for host in hosts] if isinstance(hosts, list) else []
         """All hosts of the group that a yes allows; empty for one host."""
@@ -224,7 +225,7 @@ class Connection:
         """What a yes allows, on one line."""
         if self.group:
             return f"{self.group} ({format_count(len(self.hosts), 'host')})"
-        return f"a connection to {_name_host(self.host)}"
+        return describe_call(self._call).title.removeprefix("Allow ").removesuffix("?")
 
 
 def _name_host(host: str) -> str:
