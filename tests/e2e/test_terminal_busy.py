@@ -215,7 +215,7 @@ async def test_a_dangerous_command_needs_approval(home, tmp_path, key, shown, do
             terminal.type("tidy up" + ENTER)
             await terminal.until("? Run this command?\n    git push --force; touch done\n")
             await terminal.until("waiting for approval")
-            assert "[y] once  [s] session  [a] always  [n] no  [e] no, because ..." in terminal.text
+            assert "[y] once  2 [s] session  3 [a] always  4 [n] no  5 [e] no, because ..." in terminal.text
             await asyncio.sleep(PAUSE)
             terminal.type(key)
             await terminal.until(shown)
@@ -239,7 +239,7 @@ async def test_typing_does_not_answer_a_question_by_accident(home, tmp_path):
             terminal.type("o")  # the input is not empty, so this is typing too
             await terminal.until("› yes, also, and so on, alwayso")
             terminal.type(ESCAPE)
-            await terminal.until("  [y] once")
+            await terminal.until("1 [y] once")
             await asyncio.sleep(PAUSE)
             terminal.type("n")
             await terminal.until("denied")

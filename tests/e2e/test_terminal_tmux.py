@@ -123,3 +123,28 @@ async def test_messages_stay_in_the_scrollback_of_the_normal_screen(home, tmp_pa
             await tmux.until("· stopped")
         finally:
             await tmux.run("kill-server")
+
+
+async def test_emoji_that_tmux_counts_otherwise_destroy_no_other_rows(home, tmp_path):
+    tmux, thumb, family = Tmux(tmp_path), "\U0001f44d\U0001f3fd", "👩\u200d👩\u200d👧\u200d👦"
+    listed = "".join(f"- {thumb * (number + 1)} good {number}\n" for number in range(30))
+    table = f"| who | what |\n|---|---|\n| {family * 3} | all of them, and more words so that the row is full |\n"
+    code = ["from __future__ import annotations", "import asyncio", "x" * 100 + thumb * 12 + " = 1", "main()"]
+    answer = f"{listed}\n{table}\n```python\n" + "\n".join(code) + "\n```\n\nThe end."
+    async with ModelServer([Say(answer, pieces=200, delay=0.005), Say(answer)]) as server:
+        home.use(server)
+        try:
+            await tmux.start(home)
+            await tmux.until("(from ")
+            for word in ("list", "again"):
+                await tmux.type(word, "Enter")
+                await tmux.until(f"› {word}\n\n• ")
+                await tmux.until("The end.\n\n›\n")
+            text = await tmux.text("-J")
+            for line in (code[0], code[1], code[3], "The end."):
+                assert text.count(f"\n{line}\n") == 2, text
+            assert text.count("x" * 100) == 2 and text.count(" = 1\n") == 2
+            for number in range(30):
+                assert text.count(f" good {number}\n") == 2, text
+        finally:
+            await tmux.run("kill-server")

@@ -1,4 +1,4 @@
-"""Unified diffs as rows: line numbers, syntax colours, marked words, long lines wrapped."""
+"""Unified diffs as rows: line numbers, tinted changes, syntax colours, marked words, long lines wrapped."""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from alipes.console.markdown.wrap import Row, split_row, to_ansi
 from alipes.console.render import sanitize
+from alipes.console.screen_diff import ERASE_REST, visible_width
 from alipes.console.styles import TerminalStyle, apply_style
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _HEADER = re.compile(r"(?:diff --git .*\n(?:.*\n)*?)?--- .*\n\+\+\+ .*\n")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _FILE = re.compile(r"(?:---|\+\+\+) (?:[ab]/)?(.*?)(?:\t.*)?$")
 _WORD = re.compile(r"\w+|\s+|.")
+_RED_AND_GREEN = frozenset(("31", "32", "91", "92"))
+"""In a diff these mean removed and added, so code has no such colours."""
 
 
 class DrawContext(Struct, frozen=True):
@@ -112,16 +115,21 @@ def _colour_lines(lines: tuple[DiffLine, ...], *, several: bool, draw: DrawConte
             if several:
                 yield line, [(text, draw.style.strong, "")]
             continue
-        colour = {"+": draw.style.good, "-": draw.style.bad}.get(line.sign, "")
-        row: Row = [(text, colour, "")]
+        tint, word = _tint(line.sign, draw.style)
+        row: Row = [(text, tint, "")]
         if highlighter is not None and line.sign in "+ ":
             if (found := highlighter.highlight(text)) is None:
                 highlighter = None
-            else:
-                row = [(part, style or colour, link) for part, style, link in found]
+            elif not tint or draw.style.tints_code:
+                row = [(part, ";".join(filter(None, (tint, style))), link) for part, style, link in found]
         elif line.sign == " ":
             row = [(text, draw.style.faint, "")]
-        yield line, _apply_marks(row, marks.get(place, ()), colour)
+        yield line, _apply_marks(row, marks.get(place, ()), word)
+
+
+def _tint(sign: str, style: TerminalStyle) -> tuple[str, str]:
+    """The styles of a changed line, and of words in it that differ."""
+    return {"+": (style.added, style.added_word), "-": (style.removed, style.removed_word)}.get(sign, ("", ""))
 
 
 def _open_highlighter(path: str, tokens: dict[str, str]) -> "PygmentsHighlighter | None":
@@ -132,7 +140,8 @@ def _open_highlighter(path: str, tokens: dict[str, str]) -> "PygmentsHighlighter
     from alipes.console.markdown.highlight import PygmentsHighlighter  # noqa: PLC0415
 
     lexer = find_lexer_class_for_filename(path)
-    return None if lexer is None else PygmentsHighlighter(lexer(), tokens)
+    calm = {token: style for token, style in tokens.items() if _RED_AND_GREEN.isdisjoint(style.split(";"))}
+    return None if lexer is None else PygmentsHighlighter(lexer(), calm)
 
 
 def _mark_words(lines: tuple[DiffLine, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
@@ -178,9 +187,9 @@ def _compare(old: str, new: str) -> tuple[_Ranges, _Ranges] | None:
     return olds, news
 
 
-def _apply_marks(row: Row, ranges: _Ranges, colour: str) -> Row:
-    """The row with the ranges in reverse video."""
-    if not ranges or not colour:
+def _apply_marks(row: Row, ranges: _Ranges, word: str) -> Row:
+    """The row with the ranges in the style `word`."""
+    if not ranges or not word:
         return row
     out: Row = []
     start = 0
@@ -190,7 +199,7 @@ def _apply_marks(row: Row, ranges: _Ranges, colour: str) -> Row:
         edges = sorted(cuts)
         for first, last in pairwise(edges):
             marked = any(begin <= start + first < end for begin, end in ranges)
-            out.append((text[first:last], f"{colour};7" if marked else style, link))
+            out.append((text[first:last], word if marked else style, link))
         start += len(text)
     return out
 
@@ -201,11 +210,16 @@ def _format_line(line: DiffLine, text: Row, digits: int, draw: DrawContext) -> l
         return ["  " + to_ansi(part, links=False) for part in split_row(text, max(1, draw.columns - 2))]
     if line.sign == "@":
         return ["  " + apply_style(" " * (digits - 1) + style.more, style.faint)]
-    colour = {"+": style.good, "-": style.bad}.get(line.sign, style.faint)
     room = max(1, draw.columns - digits - 5)
     parts = split_row(text, room) if text and any(part for part, _, _ in text) else [[]]
     head = f"  {apply_style(f'{line.number:>{digits}}', style.faint)} "
-    rest = " " * (digits + 5)
-    first = apply_style(f"{line.sign} ", colour) if line.sign != " " else "  "
-    shown = f"{head}{first}{to_ansi(parts[0], links=False)}".rstrip()
-    return [shown, *(rest + to_ansi(part, links=False) for part in parts[1:])]
+    tint, _ = _tint(line.sign, style)
+    if not tint:
+        shown = [to_ansi(part, links=False) for part in parts]
+        return [f"{head}{line.sign} {shown[0]}".rstrip(), *(" " * (digits + 5) + each for each in shown[1:])]
+    rows = []
+    for number, part in enumerate(parts):
+        start = " " * (digits + 3) if number else head
+        row = start + to_ansi([(" " if number else line.sign, tint, ""), (" ", tint, ""), *part], links=False)
+        rows.append(row + apply_style(ERASE_REST, tint) if visible_width(row) < draw.columns else row)
+    return rows

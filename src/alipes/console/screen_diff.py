@@ -12,8 +12,11 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
 _RESET = "\x1b[0m"
 _LINK_END = re.compile(r"\x1b\]8;;(?:\x07|\x1b\\)")
-_UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
+_UNSURE = re.compile("[\u0900-\u109f\u1780-\u17ff\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
 """Characters whose width differs between terminals, so columns after them are uncertain."""
+_WRAP_OFF, _WRAP_ON = "\x1b[?7l", "\x1b[?7h"
+ERASE_REST = "\x1b[K"
+"""At the end of a row: fills the rest of the line with the background of the row."""
 
 
 def strip_escapes(row: str) -> str:
@@ -23,6 +26,11 @@ def strip_escapes(row: str) -> str:
 def visible_width(row: str) -> int:
     """The columns that a row takes, without escape sequences."""
     return display_width(strip_escapes(row))
+
+
+def pin_row(row: str) -> str:
+    """The row as output that stays on its line, also on a terminal that counts its characters as wider."""
+    return f"{_WRAP_OFF}{row}{_WRAP_ON}" if _UNSURE.search(row) else row
 
 
 def row_height(row: str, columns: int) -> int:
@@ -61,7 +69,11 @@ class LiveScreen:
         if self._unknown:
             pen.write("\r\x1b[J")
             self._unknown = False
-        if final or live != self._shown:
+        unsure = next((number for number, row in enumerate(final) if _UNSURE.search(row)), None)
+        if unsure is not None:  # the terminal alone knows how many lines these take, so nothing is placed below them
+            first = min(unsure, _common_length(self._shown, final))
+            self._append(pen, first, final[first:], live)
+        elif final or live != self._shown:
             self._draw(pen, [*final, *live])
         done = sum(row_height(row, self.columns) for row in final)
         self._shown = list(live)
@@ -116,7 +128,7 @@ class LiveScreen:
         height = sum(row_height(row, self.columns) for row in after)
         more = height - len(before)
         if more > 0 and (not last or len(old) + more - first > self.lines):
-            self._append(pen, first, target[first:])
+            self._append(pen, first, (), target[first:])
             return
         if more > 0:
             pen.move_to(len(old) - 1)
@@ -143,7 +155,13 @@ class LiveScreen:
                 pen.move_to(y + line, 0)
                 pen.write(row)
                 pen.y, pen.x = y + line + height - 1, -1
-            elif (known := before[line] if line < len(before) else "") != row:
+            elif (known := before[line] if line < len(before) else "") == row:
+                pass
+            elif ERASE_REST in known + row or _UNSURE.search(known + row):
+                pen.move_to(y + line, 0)
+                pen.write(f"\x1b[K{pin_row(row)}")
+                pen.x = -1
+            else:
                 start, style = _common_start(known, row)
                 pen.move_to(y + line, visible_width(row[:start]))
                 pen.write(style + row[start : _unchanged_end(known, row, start)])
@@ -152,16 +170,16 @@ class LiveScreen:
                 pen.x = -1
             line += height
 
-    def _append(self, pen: "_CursorWriter", y: int, rows: list[str]) -> None:
-        """Write all rows from `y`, so that the screen scrolls."""
+    def _append(self, pen: "_CursorWriter", y: int, whole: Sequence[str], pinned: Sequence[str]) -> None:
+        """Write all rows from `y`, so that the screen scrolls. The terminal may wrap the `whole` ones."""
         if y and y == len(self._shown):
             pen.move_to(y - 1)
             pen.write("\r\n")
         else:
             pen.move_to(y, 0)
             pen.write("\x1b[J")
-        pen.write("\r\n".join(rows))
-        pen.y, pen.x = y + sum(row_height(row, self.columns) for row in rows) - 1, -1
+        pen.write("\r\n".join((*whole, *map(pin_row, pinned))))
+        pen.y, pen.x = y + sum(row_height(row, self.columns) for row in (*whole, *pinned)) - 1, -1
 
 
 class _CursorWriter:

@@ -25,6 +25,14 @@ class TerminalStyle(Struct, frozen=True):
     bad: str = ""
     warn: str = ""
     thought: str = ""
+    added: str = ""
+    removed: str = ""
+    """Added and removed rows of a diff: their text and background."""
+    added_word: str = ""
+    removed_word: str = ""
+    """Words that differ in such a row."""
+    tints_code: bool = False
+    """Code in these rows keeps the colours of its language."""
     prompt: str = "›"
     done: str = "✓"
     failed: str = "✗"
@@ -44,8 +52,16 @@ class TerminalStyle(Struct, frozen=True):
     images: ImageProtocol = ""
 
 
+ColourDepth: TypeAlias = Literal[16, 256, 16_777_216]
+
+
 def make_style(
-    name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "", expand_key: str = "Ctrl-O"
+    name: ThemeName,
+    *,
+    ascii_only: bool = False,
+    images: ImageProtocol = "",
+    expand_key: str = "Ctrl-O",
+    colours: ColourDepth = 16,
 ) -> TerminalStyle:
     marks: dict[str, Any] = {"images": images, "expand_key": expand_key} | (
         {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
@@ -57,7 +73,24 @@ def make_style(
         return TerminalStyle(**marks)
     bright: dict[str, Any] = {"accent": "96", "good": "92", "bad": "91", "warn": "93"}
     deep: dict[str, Any] = {"accent": "36", "good": "32", "bad": "31", "warn": "33"}
+    marks |= _diff_styles(name, colours)
     return TerminalStyle(**bright if name == "dark" else deep, faint="2", strong="1", thought="2;3", **marks)
+
+
+def _diff_styles(name: ThemeName, colours: ColourDepth) -> dict[str, Any]:
+    """Text and background of changed rows. With sixteen colours there is no pale background for other text colours."""
+    if colours == 16:
+        return {"added": "30;42", "removed": "97;41", "added_word": "30;42;1;4", "removed_word": "97;41;1;4"}
+    rows = {
+        ("dark", 256): ("48;5;22", "48;5;52", "48;5;28", "48;5;88"),
+        ("light", 256): ("48;5;194", "48;5;224", "48;5;157", "48;5;217"),
+        ("dark", 16_777_216): ("48;2;18;52;32", "48;2;68;24;28", "48;2;30;92;54", "48;2;124;38;44"),
+        ("light", 16_777_216): ("48;2;218;251;225", "48;2;255;235;233", "48;2;172;238;187", "48;2;255;206;203"),
+    }[name, colours]
+    text = "97" if name == "dark" else "30"
+    added, removed, added_word, removed_word = (f"{text};{background}" for background in rows)
+    words = {"added_word": f"{added_word};1", "removed_word": f"{removed_word};1"}
+    return {"added": added, "removed": removed, "tints_code": True, **words}
 
 
 def apply_style(text: str, style: str) -> str:
@@ -106,6 +139,7 @@ class TerminalFeatures(Struct, frozen=True):
     notifications: NotificationKind = "bell"
     query_keyboard: bool = True
     """The terminal may be asked for its keyboard protocol."""
+    colours: ColourDepth = 16
 
 
 def detect_features(
@@ -137,7 +171,14 @@ def detect_features(
         query_keyboard=answers,
         titles=answers,
         notifications=_detect_notifications(variables, term),
+        colours=_detect_colours(variables, term),
     )
+
+
+def _detect_colours(variables: Variables, term: str) -> ColourDepth:
+    if variables.get("COLORTERM") in ("truecolor", "24bit") or term.endswith("-direct"):
+        return 16_777_216
+    return 256 if "256color" in term or term.startswith(("xterm-kitty", "xterm-ghostty", "foot")) else 16
 
 
 def _detect_images(variables: Variables, term: str) -> ImageProtocol:

@@ -105,7 +105,7 @@ def test_wide_characters_stay_in_their_columns(texts):
 def test_a_family_of_emoji_is_written_whole_when_it_grows():
     screen = Screen()
     screen.paint([], ["a 👩"])
-    assert screen.canvas.paint([], ["a 👩\u200d👧 b"], (0, 0)) == "a 👩\u200d👧 b\r"
+    assert screen.canvas.paint([], ["a 👩\u200d👧 b"], (0, 0)) == "\x1b[K\x1b[?7la 👩\u200d👧 b\x1b[?7h\r"
 
 
 def test_a_growing_row_writes_only_what_was_added():
@@ -243,3 +243,35 @@ def test_a_clock_that_changes_while_rows_are_added_does_not_repeat_the_rows_belo
         before = screen.written
         screen.paint([f"row {second}"], ["said", rule, "> ", f"{second} s"], (2, 2))
         assert screen.written - before < 60
+
+
+THUMB = "\U0001f44d\U0001f3fd"
+"""Two columns by the standard. The emulator counts four, as many terminals do."""
+LISTED = [THUMB * 8, "from __future__ import annotations"[:COLUMNS], "The end."]
+
+
+def test_emoji_that_the_terminal_counts_as_wider_destroy_no_other_row():
+    screen = Screen()
+    for count in range(1, len(LISTED) + 1):
+        screen.paint([], [*LISTED[:count], "", "> ", "status"], (count + 1, 2))
+        assert screen.shown[1 : count + 2] == [*LISTED[1:count], "", ">"]
+        assert screen.cursor == (count + 1, 2)
+    screen.paint(LISTED, ["", "> ", "4 s"], (1, 2))
+    assert "".join(screen.shown[:2]) == LISTED[0] and screen.shown[2:] == [*LISTED[1:], "", ">", "4 s"]
+    screen.paint(["after it"], ["", "> ", "5 s"], (1, 2))
+    assert screen.shown[2:] == [*LISTED[1:], "after it", "", ">", "5 s"]
+
+
+def test_a_long_row_with_emoji_reaches_the_scrollback_whole_and_rows_around_it_stay():
+    screen = Screen()
+    screen.paint([], ["above", "tail", "> "], (2, 2))
+    screen.paint(["above", "x" * 15 + THUMB * 6 + "y" * 15], ["tail", "> "], (1, 2))
+    assert screen.shown[0] == "above" and screen.shown[-2:] == ["tail", ">"]
+    assert "".join(screen.shown[1:-2]).replace(" ", "") == "x" * 15 + THUMB * 6 + "y" * 15
+
+
+def test_nothing_of_a_wider_emoji_row_stays_when_it_changes():
+    screen = Screen()
+    screen.paint([], [THUMB * 4 + "abc", "> "], (1, 2))
+    screen.paint([], [THUMB + "abcdefgh", "> "], (1, 2))
+    assert screen.shown == [THUMB + "abcdefgh", ">"]

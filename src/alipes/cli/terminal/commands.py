@@ -222,7 +222,7 @@ def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str
 def _diff_style(line: str, style: TerminalStyle) -> str:
     if line.startswith(("diff ", "--- ", "+++ ", "new file: ")):
         return style.strong
-    return {"+": style.good, "-": style.bad, "@": style.accent}.get(line[:1], "")
+    return {"+": style.added, "-": style.removed, "@": style.accent}.get(line[:1], "")
 
 
 def _menu_entry(command: commands.Command) -> CommandEntry:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.environment import process_environment
+from alipes.console.screen_diff import ERASE_REST
 
 _PAGERS = (("less", "-R"), ("more",))
 
@@ -24,7 +25,7 @@ async def show_turn(terminal: TerminalApp, view: SessionView) -> None:
         view.transcript.add_block(rows)
         view.update()
         return
-    text = "\n".join(rows) + "\n"
+    text = "\n".join(rows).replace(ERASE_REST, "") + "\n"  # which `less` would print
     status = await terminal.run_in_foreground(lambda: _run(command, text, environ))
     if status == COULD_NOT_START:
         view.note(f"The pager {command[0]} could not be started; check PAGER.", bad=True)

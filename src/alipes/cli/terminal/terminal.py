@@ -240,7 +240,9 @@ class TerminalApp:
 
 
 def _make_style(theme: ThemeName, features: TerminalFeatures, expand_key: str) -> TerminalStyle:
-    return make_style(theme, ascii_only=features.ascii_only, images=features.images, expand_key=expand_key)
+    return make_style(
+        theme, ascii_only=features.ascii_only, images=features.images, expand_key=expand_key, colours=features.colours
+    )
 
 
 _VI_MARKS = {InputMode.NAVIGATION: "N", InputMode.REPLACE: "R", InputMode.REPLACE_SINGLE: "R"}

@@ -48,7 +48,7 @@ def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
         "? Run this command?",
         "    sudo make install",
         "  Why: runs as another user",
-        "  [y] once  [s] session  [a] always  [n] no  [e] no, because ...",
+        " ▸1 [y] once  2 [s] session  3 [a] always  4 [n] no  5 [e] no, because ...",
     ]
     assert rows(dialogue, typing=True)[-2] == "  Press Esc to clear your text first, then press a key."
 
@@ -224,3 +224,43 @@ def test_the_end_of_a_turn_removes_only_its_own_questions(dialogue):
     assert dialogue.current is second
     dialogue.close("another")
     assert dialogue.current is None
+
+
+def test_a_connection_to_a_group_takes_three_rows_and_names_the_command(dialogue):
+    hosts = ["pypi.org", *(f"registry{number}.example" for number in range(23))]
+    args = {"host": "pypi.org", "group": "package registries", "hosts": hosts, "command": "pip install ruff"}
+    question = ApprovalAsked(
+        "1", ToolCall("c", "network", args), "connects to pypi.org, a package registry", "package registries pypi.org"
+    )
+    dialogue.ask(question)
+    assert rows(dialogue)[:-1] == [
+        "? Allow a connection to pypi.org?",
+        "  Asked by: pip install ruff",
+        "  A yes allows package registries: 24 hosts (Ctrl-O lists them)",
+    ]
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    transcript.handle_event(question)
+    assert transcript.take_final() == []
+    assert transcript.expand_last() and "registry22.example" in "".join(transcript.take_final())
+    transcript.handle_event(ApprovalAnswered("1", "session"))
+    assert transcript.take_final() == ["", "· approved for this session: package registries (24 hosts)"]
+
+
+def test_a_connection_whose_command_is_unknown_says_why(dialogue):
+    args = {"group": "git remotes", "hosts": ["a.example", "b.example"]}
+    reason = "connects to a.example, a git remote of the project; untrusted text was read"
+    dialogue.ask(ApprovalAsked("1", ToolCall("c", "network", args), reason, "rule"))
+    assert rows(dialogue)[:-1] == [
+        "? Allow a connection to a.example?",
+        "  Why: connects to a.example, a git remote of the project",
+        "       untrusted text was read",
+        "  A yes allows git remotes: 2 hosts (Ctrl-O lists them)",
+    ]
+
+
+def test_a_decision_about_a_file_names_what_is_done_with_it():
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    for name, args in (("read_file", {"path": "~/.ssh/id_rsa"}), ("write_file", {"path": "a.json", "content": "{}"})):
+        transcript.handle_event(ApprovalAsked("1", ToolCall("c", name, args), "why", "rule"))
+        transcript.handle_event(ApprovalAnswered("1", "once" if name == "read_file" else "no"))
+    assert transcript.take_final() == ["· approved once: Read ~/.ssh/id_rsa", "· denied: Write a.json"]

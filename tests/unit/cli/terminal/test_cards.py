@@ -1,5 +1,8 @@
 """Plans, subagents, diffs with colours, and what Ctrl-O shows."""
 
+import pyte
+import pytest
+
 from alipes.cli.terminal.transcript.tool_view import RunningCall
 from alipes.cli.terminal.transcript.transcript_view import TranscriptView
 from alipes.console import theme
@@ -110,14 +113,51 @@ def test_subagents_fold_into_one_row():
 
 def test_a_diff_has_syntax_colours_and_marked_words():
     palette = theme.make_theme("dark")
-    rows, shortened = UnifiedDiff.read(DIFF).rows(DrawContext(60, make_style("dark"), palette.tokens))
+    style = make_style("dark", colours=256)
+    rows, shortened = UnifiedDiff.read(DIFF).rows(DrawContext(60, style, palette.tokens))
     assert not shortened and [strip_escapes(row) for row in rows] == [
         "  1   def greet(name):",
         '  2 -     return "hi " + name',
         '  2 +     return "hello " + name',
     ]
     assert f"\x1b[{palette.tokens['Keyword']}mdef\x1b[0m" in rows[0]
-    assert "\x1b[91;7mhi\x1b[0m" in rows[1] and "\x1b[92;7mhello\x1b[0m" in rows[2]
+    assert f"\x1b[{style.removed_word}mhi\x1b[0m" in rows[1]
+    assert f"\x1b[{style.added_word}mhello\x1b[0m" in rows[2]
+
+
+PYTHON_DIFF = """--- a/a.py
++++ b/a.py
+@@ -1,3 +1,3 @@
+ x = "text"
+-raise KeyError(0)
++raise ValueError(0)
+ y = 1
+"""
+
+
+@pytest.mark.parametrize("name", ["dark", "light"])
+@pytest.mark.parametrize("colours", [16, 256, 16_777_216])
+def test_changed_rows_are_tinted_to_the_edge_and_code_in_a_diff_is_neither_red_nor_green(name, colours):
+    style, tokens = make_style(name, colours=colours), theme.make_theme(name).tokens
+    screen = pyte.Screen(40, 8)
+    rows, _ = UnifiedDiff.read(PYTHON_DIFF).rows(DrawContext(40, style, tokens))
+    pyte.Stream(screen).feed("\r\n".join(rows))
+    kept, removed, added, _ = (screen.buffer[y] for y in range(4))
+    assert {kept[x].bg for x in range(40)} == {"default"}
+    tints = []
+    for row in (removed, added):
+        assert {row[x].bg for x in range(4)} == {"default"} and "default" not in {row[x].bg for x in range(4, 40)}
+        assert len({row[x].bg for x in range(25, 40)}) == 1
+        tints.append(row[30].bg)
+    assert tints[0] != tints[1]
+    assert {cell.fg for row in (kept, removed, added) for cell in row.values()}.isdisjoint(
+        {"red", "green", "brightred", "brightgreen"}
+    )
+
+
+def test_a_diff_without_colours_has_only_signs():
+    rows, _ = UnifiedDiff.read(PYTHON_DIFF).rows(DrawContext(40, make_style("none")))
+    assert not any("\x1b" in row for row in rows)
 
 
 def test_a_long_line_of_a_diff_is_wrapped_and_a_diff_of_several_files_names_them():

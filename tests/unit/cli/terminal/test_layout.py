@@ -60,7 +60,7 @@ def test_a_question_is_directly_above_the_input():
     one = bottom()
     one.approvals.ask(ASKED)
     assert one.frame(80, 24).live[-4:] == [
-        "  [y] once  [s] session  [a] always  [n] no  [e] no, because ...",
+        " ▸1 [y] once  2 [s] session  3 [a] always  4 [n] no  5 [e] no, because ...",
         *("", "› ", "  a/model"),
     ]
 

@@ -143,7 +143,7 @@ def test_a_diff_shows_removed_and_added_lines_with_their_numbers():
 def test_a_diff_is_coloured_and_a_long_one_is_cut():
     look = make_style("dark")
     rows, _ = UnifiedDiff.read(DIFF).rows(at(60, look))
-    assert "\x1b[91m- \x1b[0m" in rows[1] and "\x1b[92m+ \x1b[0m" in rows[3]
+    assert f"\x1b[{look.removed}m- " in rows[1] and f"\x1b[{look.added}m+ " in rows[3]
     long = "--- a\n+++ b\n@@ -0,0 +1,500 @@\n" + "".join(f"+line {n}\n" for n in range(500))
     rows, shortened = UnifiedDiff.read(long).rows(at(60, look))
     assert len(rows) == MAX_DIFF_ROWS and strip_escapes(rows[-1]) == "  … 461 more lines (Ctrl-O)" and shortened

@@ -75,3 +75,15 @@ def test_hostile_text_cannot_control_the_terminal():
     view.write("\x1b]0;title\x07 and \x1b[2J")
     view.finish()
     assert "\x1b]" not in "".join(written) and "\x1b[2J" not in "".join(written)
+
+
+def test_emoji_that_the_terminal_counts_as_wider_do_not_leave_old_rows():
+    screen = Screen()
+    view = screen.view()
+    screen.write("$ alipes ask\n")
+    for _ in range(12):
+        view.write("\U0001f44d\U0001f3fd ")
+    view.write("so")
+    view.finish()
+    assert screen.rows[0] == "$ alipes ask" and "".join(screen.rows).count("so") == 1
+    assert "".join(screen.rows[1:]).count("\U0001f44d") == 12

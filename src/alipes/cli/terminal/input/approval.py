@@ -1,15 +1,18 @@
 """The approval prompt and the questions of the model."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
-from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
+from alipes.console.diff_view import DiffLine, DrawContext, UnifiedDiff, is_diff
 from alipes.console.render import sanitize, to_one_line
 from alipes.console.screen_diff import visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
+from alipes.kernel.approvals import NETWORK, CallText, answers_to, describe_call, describe_question, reveal
+from alipes.kernel.formatting import format_count
+from alipes.kernel.messages import ToolCall
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
 
@@ -22,6 +25,8 @@ ANSWER_DELAY_S = 0.25
 """If another character follows a key within this time, both are text and not an answer."""
 MAX_COMMAND_ROWS = 12
 """Maximum rows of a long call in the prompt: its start and its end. The transcript shows all of it."""
+MAX_DIFF_ROWS = 16
+"""A question with a longer diff shows it in the transcript only."""
 MIN_COMMAND_ROWS = 4
 """Rows of a call on a screen that has no room for more."""
 MAX_SHORT_CHARS = 720
@@ -53,6 +58,10 @@ class ApprovalPrompt:
         self._questions: list[ApprovalAsked] = []
         self._turns: dict[str, str] = {}
         self._last_key = 0.0
+        self._chosen = 0
+        """Number of the answer that Enter gives."""
+        self._moved = False
+        """The key that is being handled chose an answer: it needs no pause after it."""
         self.entry: ApprovalEntry | Literal[""] = ""
         """What is being typed for the current question."""
         self._problem = ""
@@ -71,6 +80,7 @@ class ApprovalPrompt:
         """The question was answered, here or elsewhere."""
         if self.current is not None and self.current.ask == ask:
             self._last_key = self._clock()  # a key for this question must not answer the next
+            self._chosen = 0
             self.leave_entry()
         self._questions = [one for one in self._questions if one.ask != ask]
         self._turns.pop(ask, None)
@@ -107,8 +117,26 @@ class ApprovalPrompt:
     def leave_entry(self) -> None:
         self.entry, self._problem = "", ""
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the answers, in the order shown; a digit is the number of one."""
+        return [key for key, _ in _list_answers(self.current)] if self.current is not None else []
+
+    @property
+    def chosen(self) -> str:
+        """The key of the answer that Enter gives; empty without a question."""
+        return self.keys[self._chosen] if self.current is not None else ""
+
+    def move(self, step: int) -> None:
+        """Choose the next (1) or previous (-1) answer; the ends are connected."""
+        if keys := self.keys:
+            self._chosen, self._moved = (self._chosen + step) % len(keys), True
+
     def key_pressed(self) -> None:
-        self._last_key = self._clock()
+        """A key was handled: the next one counts after a pause."""
+        if not self._moved:
+            self._last_key = self._clock()
+        self._moved = False
 
     @property
     def accepts_keys(self) -> bool:
@@ -124,12 +152,11 @@ class ApprovalPrompt:
         if asked is None:
             return []
         mark = f"{apply_style('?', style.warn)} "
-        title = wrap_text(describe_question(asked).title, columns, style.strong, mark, "  ")
-        below = [*_format_reasons(asked.reason, columns), *self._format_answers(asked, columns, style, typing=typing)]
-        call = format_call_rows(asked, columns, style)
-        limit = MAX_COMMAND_ROWS if is_long(asked) else len(call)
-        limit = max(MIN_COMMAND_ROWS, min(limit, room - len(title) - len(below)))
-        return [*title, *_shorten_rows(call, limit, style, shown_above=is_long(asked)), *below]
+        title = wrap_text(_describe_asked(asked).title, columns, style.strong, mark, "  ")
+        below = [*_format_reasons(asked, columns, style), *self._format_answers(asked, columns, style, typing=typing)]
+        call, long = _format_prompt_rows(asked, columns, style), is_long(asked)
+        limit = max(MIN_COMMAND_ROWS, min(MAX_COMMAND_ROWS if long else len(call), room - len(title) - len(below)))
+        return [*title, *_shorten_rows(call, limit, style, shown_above=long), *below]
 
     def _format_answers(self, asked: ApprovalAsked, columns: int, style: TerminalStyle, *, typing: bool) -> list[str]:
         """How to answer."""
@@ -138,32 +165,91 @@ class ApprovalPrompt:
             return [*rows, *wrap_text(_ENTRY_HELP[self.entry], columns, style.accent, "  ", "  ")]
         if typing:
             rows += wrap_text("Press Esc to clear your text first, then press a key.", columns, style.warn, "  ", "  ")
-        rows += _format_keys(asked, columns, style)
+        rows += _format_keys(asked, columns, style, -1 if typing else self._chosen)
         if len(self._questions) > 1:
             rows += [apply_style(f"  ({len(self._questions) - 1} more)", style.faint)]
         return rows
 
 
-def _format_reasons(reason: str, columns: int) -> list[str]:
-    """All reasons, each on a row of its own."""
+def _format_reasons(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
+    """Which command asks for a connection, and all reasons, each on a row of its own."""
     rows: list[str] = []
-    for each in reveal(reason).rstrip(".").split("; "):
-        rows += wrap_text(each, columns, "", "       " if rows else "  Why: ", "       ")
+    reasons = reveal(asked.reason).rstrip(".").split("; ")
+    connection = Connection(asked.call) if asked.call.name == NETWORK else None
+    if connection is not None and connection.command:
+        rows += wrap_text(to_one_line(connection.command, 2 * columns), columns, "", "  Asked by: ", "    ")
+        if not asked.call.args.get("keys"):  # the title says the rest
+            reasons = [each for each in reasons if not each.startswith("connects to ")]
+    for number, each in enumerate(reasons):
+        rows += wrap_text(each, columns, "", "       " if number else "  Why: ", "       ")
+    if connection is not None and connection.group:
+        text = f"A yes allows {connection.group}: {format_count(len(connection.hosts), 'host')}"
+        rows += wrap_text(f"{text} ({style.expand_key} lists them)", columns, style.faint, "  ", "  ")
     return rows
 
 
-def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
-    """The keys, on as many rows as they need."""
+def _list_answers(asked: ApprovalAsked) -> list[tuple[str, str]]:
+    """The keys that can be pressed, and what they mean."""
+    offered = answers_to(asked)
+    return [
+        (key, meaning)
+        for key, meaning in _CHOICES
+        if (key != "p" or asked.pattern) and (key not in "sa" or KEYS[key] in offered)
+    ]
+
+
+def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle, chosen: int) -> list[str]:
+    """The answers with their keys, on as many rows as they need. `chosen`: the number of the marked one."""
     rows: list[str] = []
-    for key, meaning in _CHOICES:
-        if (key == "p" and not asked.pattern) or (key in "sa" and KEYS[key] not in answers_to(asked)):
-            continue
-        item = f"{apply_style(f'[{key}]', style.accent)} {meaning}"
-        if rows and visible_width(rows[-1]) + 2 + visible_width(item) <= columns:
-            rows[-1] += f"  {item}"
+    for number, (key, meaning) in enumerate(_list_answers(asked)):
+        is_chosen = number == chosen
+        mark = apply_style(style.chosen, style.accent) if is_chosen else " "
+        shown = apply_style(meaning, style.accent if is_chosen else "")
+        item = f" {mark}{apply_style(str(number + 1), style.faint)} {apply_style(f'[{key}]', style.accent)} {shown}"
+        if rows and visible_width(rows[-1]) + visible_width(item) <= columns:
+            rows[-1] += item
         else:
-            rows.append(f"  {item}")
+            rows.append(item)
     return rows
+
+
+class Connection:
+    """What a question about the network is about."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call, args = call, call.args
+        hosts = args.get("hosts")
+        self.hosts: list[str] = [str(host) for host in hosts] if isinstance(hosts, list) else []
+        """All hosts of the group that a yes allows; empty for one host."""
+        self.command = reveal(str(args.get("command") or ""))
+        self.group = reveal(str(args.get("group") or ""))
+        self.host = str(args.get("host") or "")
+
+    @property
+    def place(self) -> str:
+        """What a yes allows, on one line."""
+        if self.group:
+            return f"{self.group} ({format_count(len(self.hosts), 'host')})"
+        return describe_call(self._call).title.removeprefix("Allow ").removesuffix("?")
+
+
+def _name_host(host: str) -> str:
+    """The host, with letters that may look like others as numbers."""
+    title = describe_call(ToolCall("", NETWORK, {"host": host})).title
+    return title.removeprefix("Allow a connection to ").removesuffix("?")
+
+
+_CONNECTS = re.compile(r"connects to ([^\s,;]+)")
+
+
+def _describe_asked(asked: ApprovalAsked) -> CallText:
+    """What is asked, on a terminal: a connection names the host that is needed now, and the group in few words."""
+    shown = describe_question(asked)
+    if asked.call.name != NETWORK or not (connection := Connection(asked.call)).group:
+        return shown
+    found = _CONNECTS.search(asked.reason)
+    host = connection.host or (found[1] if found else "")
+    return CallText(f"Allow a connection to {_name_host(host)}?" if host else shown.title, "", shown.details)
 
 
 def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) -> list[str]:
@@ -178,13 +264,28 @@ def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) ->
 
 def is_long(asked: ApprovalAsked) -> bool:
     """True if the prompt may not have room for the call, so that the transcript has to show it."""
-    text = describe_question(asked).text
+    text = _describe_asked(asked).text
+    if asked.diff:
+        return text.count("\n") >= MAX_DIFF_ROWS
     return text.count("\n") >= MAX_COMMAND_ROWS or len(text) > MAX_SHORT_CHARS
+
+
+def _format_prompt_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
+    """The call as the prompt shows it: a long diff stands above only, the hosts of a group are counted."""
+    if asked.call.name == NETWORK and Connection(asked.call).group:
+        return []
+    if asked.diff and is_long(asked):
+        summary = UnifiedDiff.read(asked.diff).summary
+        return wrap_text(f"{describe_tool(asked.call).text}  {summary}, shown above", columns, "", "    ", "    ")
+    return format_call_rows(asked, columns, style)
 
 
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
     shown = describe_question(asked)
+    if asked.call.name == NETWORK and (hosts := Connection(asked.call).hosts):
+        listed = ", ".join(map(_name_host, hosts))
+        return wrap_text(listed, columns, style.faint, "    ", "    ")
     if asked.diff and is_diff(shown.body):
         draw = DrawContext(max(1, columns - 2), style)
         rows = [f"  {row}" for row in UnifiedDiff.read(shown.body).rows(draw, whole=True, named=True)[0]]
@@ -199,38 +300,35 @@ def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -
 
 
 def format_decision(
-    asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle
+    asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle, *, shown: bool = False
 ) -> list[str]:
-    """What was decided, and about which call: all of it, unless it was shown when it was asked about."""
+    """What was decided, and about which call: all of it, unless it was `shown` when it was asked about."""
     if answered.by == "stop" or (asked is None and answered.choice == "no"):
         return []
     head = _DECISIONS[answered.choice]
-    shown = "" if asked is None else _format_decided(asked, answered.choice, columns)
-    diff = format_call_rows(asked, columns, style) if asked is not None and _loses_diff(asked, answered) else []
+    text = "" if asked is None else _format_decided(asked, columns)
     if answered.pattern:
-        shown = f"{reveal(answered.pattern)} (now: {shown})"
-    lines = shown.expandtabs(4).split("\n") if shown else []
+        text = f"{reveal(answered.pattern)} (now: {text})"
+    lines = text.expandtabs(4).split("\n") if text else []
     first = ": ".join([head, *lines]) if len(lines) < 2 else f"{head}:"
     rows = wrap_text(first, columns, style.faint, f"{apply_style(style.note, style.faint)} ", "  ")
     for line in lines if len(lines) > 1 else []:
         rows += wrap_text(line, columns, style.faint, "    ", "    ")
     if answered.note:
         rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
-    return rows + diff
+    if asked is not None and asked.diff and answered.choice == "no" and not shown:  # an approved change shows its own
+        rows += format_call_rows(asked, columns, style)
+    return rows
 
 
-def _loses_diff(asked: ApprovalAsked, answered: ApprovalAnswered) -> bool:
-    """True if no other rows show the diff: an approved change shows its own, a long one was printed."""
-    return bool(asked.diff) and answered.choice == "no" and not is_long(asked)
-
-
-def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
-    if asked.call.name == NETWORK and choice in ("session", "always"):
-        return asked.rule
-    if asked.diff:
-        return reveal(describe_tool(asked.call).text)
-    call = describe_call(asked.call)
-    text = call.body or call.title.removeprefix("Allow ").rstrip("?")
+def _format_decided(asked: ApprovalAsked, columns: int) -> str:
+    call = asked.call
+    if call.name == NETWORK:
+        return Connection(call).place
+    if asked.diff or isinstance(call.args.get("path"), str):
+        return reveal(describe_tool(call).text)
+    described = describe_call(call)
+    text = described.body or described.title.removeprefix("Allow ").rstrip("?")
     return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
 
 
@@ -252,6 +350,10 @@ class QuestionRows:
         self._asked: dict[str, ApprovalAsked] = {}
         self._expanded: set[str] = set()
         """Questions whose call was printed whole."""
+        self._diffs: list[tuple[DiffLine, ...]] = []
+        """Diffs that were printed with their question; the call does not repeat them."""
+        self._denied: list[ToolCall] = []
+        """Calls whose denial was printed; their result does not repeat it."""
         self._question: QuestionAsked | None = None
         """The open question with choices, which is shown above the input."""
 
@@ -262,8 +364,7 @@ class QuestionRows:
             self._asked[asked.ask] = asked
             if not is_new or not is_long(asked):
                 return []
-            self._expanded.add(asked.ask)
-            return format_call_rows(asked, columns, style)
+            return self._expand(asked, columns, style)
         if asked.choices:
             self._question = asked
             return []
@@ -274,13 +375,44 @@ class QuestionRows:
         rows: list[str] = []
         for ask, asked in self._asked.items():
             if ask not in self._expanded:
-                self._expanded.add(ask)
-                rows += format_call_rows(asked, columns, style)
+                rows += self._expand(asked, columns, style)
         return rows
 
-    def take_approval(self, ask: str) -> ApprovalAsked | None:
-        self._expanded.discard(ask)
-        return self._asked.pop(ask, None)
+    def _expand(self, asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
+        self._expanded.add(asked.ask)
+        if asked.diff:
+            self._diffs.append(UnifiedDiff.read(asked.diff).lines)
+        return format_call_rows(asked, columns, style)
+
+    def decide(
+        self, asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle
+    ) -> list[str]:
+        """The rows of a decision."""
+        asked = self._asked.pop(answered.ask, None) or asked
+        rows = format_decision(asked, answered, columns, style, shown=answered.ask in self._expanded)
+        self._expanded.discard(answered.ask)
+        if asked is not None and answered.choice == "no" and rows:
+            self._denied.append(asked.call)
+        return rows
+
+    def take_denied(self, call: ToolCall) -> bool:
+        """True once for each denied call whose decision was printed."""
+        found = next((one for one in self._denied if (one.name, one.args) == (call.name, call.args)), None)
+        if found is not None:
+            self._denied.remove(found)
+        return found is not None
+
+    def take_diff(self, diff: UnifiedDiff) -> bool:
+        """True once for each diff that was printed with its question."""
+        shown = diff.lines in self._diffs
+        if shown:
+            self._diffs.remove(diff.lines)
+        return shown
+
+    def clear(self) -> None:
+        """Another turn starts."""
+        self._diffs.clear()
+        self._denied.clear()
 
     def close(self, columns: int, style: TerminalStyle) -> list[str]:
         """The rows of the question with choices, which is no longer shown above the input."""

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -31,6 +32,8 @@ DOUBLE_PRESS_S = 2.0
 KEEP_QUEUE_S = 1.0
 """An Esc so soon after a stop was meant for the stop: it does not discard the messages that the stop kept."""
 QUIT_HINT, REWIND_HINT = "Press Ctrl-C again to quit", "Press Esc again to edit your last message"
+EARLY_KEY = "Ignored, because the question is new. Press the key again."
+EARLY_KEY_HINT_S = 3.0
 SIGNAL_DELAY_S = 0.5
 """How long after the end of the editor a signal may still be meant for it."""
 
@@ -73,46 +76,89 @@ InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey | KeyAction
 class AnswerKeys:
     """Answers the approval prompt and the questions of the model."""
 
-    def __init__(self, buffer: Buffer, bottom: BottomArea, input_events: "asyncio.Queue[InputEvent]") -> None:
-        self._buffer, self._bottom, self._input_events = buffer, bottom, input_events
-        self._pressed: tuple[str, asyncio.TimerHandle] | None = None
-        """A key that becomes an answer soon, unless more characters follow: then it is text."""
+    def __init__(
+        self,
+        buffer: Buffer,
+        bottom: BottomArea,
+        input_events: "asyncio.Queue[InputEvent]",
+        hint: Callable[[str, float], None],
+    ) -> None:
+        self._buffer, self._bottom, self._input_events, self._hint = buffer, bottom, input_events, hint
+        self._pressed = ""
+        """Keys that become an answer soon, unless other characters follow: then they are text."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._ask = ""
+        """The question that they answer."""
+        self._early = False
+        """They came too soon after the question, or after other keys: they are no answer."""
         self.on_answer: Callable[[], None] = lambda: None
 
     def can_answer(self) -> bool:
         """True if a key press answers the approval prompt."""
-        ready = self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
-        return ready and self._pressed is None
+        return self.can_move() and self._bottom.approvals.accepts_keys and not self._pressed
+
+    def can_move(self) -> bool:
+        """True if keys are for the approval prompt."""
+        approvals = self._bottom.approvals
+        is_open = approvals.current is not None and not approvals.entry
+        return is_open and not self._buffer.text and self._bottom.picker is None
+
+    def is_early(self) -> bool:
+        """True if a key press would be an answer a moment later."""
+        return self.can_move() and not self._bottom.approvals.accepts_keys and not self._pressed
 
     @property
     def is_waiting(self) -> bool:
         """True between a key and its answer."""
-        return self._pressed is not None
+        return bool(self._pressed)
 
-    def press(self, letter: str) -> None:
-        """Answer with the key after a moment."""
-        timer = asyncio.get_running_loop().call_later(ANSWER_DELAY_S, self.confirm)
-        self._pressed = letter, timer
+    def accepts(self, key: str) -> bool:
+        """True if the key is a letter of an answer, or the number of one."""
+        keys = self._bottom.approvals.keys
+        return key in KEYS or key in map(str, range(1, len(keys) + 1))
 
-    def confirm(self) -> bool:
-        """Answer with the key that was pressed; False if there is none."""
-        letter = self.withdraw()
-        if letter:
-            self.answer(KEYS[letter])
-            self.on_answer()
-        return bool(letter)
+    def press(self, key: str) -> None:
+        """Answer with the key after a moment, or ignore it if it came too early."""
+        asked = self._bottom.approvals.current
+        if not self._pressed:
+            self._early, self._ask = not self.can_answer(), asked.ask if asked is not None else ""
+        self._pressed += key
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(ANSWER_DELAY_S, self.confirm)
+
+    def press_enter(self) -> None:
+        """Answer with the chosen answer."""
+        self.press(self._bottom.approvals.chosen)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Answer with the key that was pressed."""
+        key, approvals = self.withdraw()[:1], self._bottom.approvals
+        if not key or approvals.current is None or approvals.current.ask != self._ask:
+            return
+        if self._early:
+            self.ignore()
+        else:
+            self.answer(KEYS[approvals.keys[int(key) - 1] if key.isdecimal() else key])
+        self.on_answer()
+
+    def ignore(self) -> None:
+        """A key came too early: say so, and type nothing."""
+        self._hint(EARLY_KEY, EARLY_KEY_HINT_S)
 
     def withdraw(self) -> str:
-        """Forget the key that was pressed; returns it."""
-        letter, timer = self._pressed or ("", None)
-        self._pressed = None
-        if timer is not None:
-            timer.cancel()
-        return letter
+        """Forget the keys that were pressed; returns them."""
+        keys, self._pressed = self._pressed, ""
+        if self._timer is not None:
+            self._timer.cancel()
+        return keys
 
     def type_on(self, data: str) -> None:
-        """A character follows: both are text."""
-        if data.isprintable():
+        """A character follows: all are text, unless one key is held down."""
+        if data == self._pressed[:1]:
+            self.press(data)
+        elif data.isprintable():
             self._buffer.insert_text(self.withdraw() + data)
 
     def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
@@ -144,10 +190,14 @@ class AnswerKeys:
 
     def can_choose(self) -> bool:
         """True if the arrow keys choose an answer."""
-        return self._bottom.choices.is_open and not self._buffer.text and self._bottom.approvals.current is None
+        is_question = self._bottom.choices.is_open and self._bottom.approvals.current is None
+        return self.can_move() or (is_question and not self._buffer.text)
 
     def choose(self, step: int) -> None:
-        self._bottom.choices.move(step)
+        if self._bottom.approvals.current is not None:
+            self._bottom.approvals.move(step)
+        else:
+            self._bottom.choices.move(step)
 
 
 class InputActions:
@@ -159,7 +209,7 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
-        self.answers = AnswerKeys(buffer, bottom, self.input_events)
+        self.answers = AnswerKeys(buffer, bottom, self.input_events, hint)
         self.pictures = ClipboardPictures(buffer, hint, pastes.add_picture)
         self.on_suspend: Callable[[], None] = lambda: None
         self.rewind_on_double_escape = True
@@ -371,18 +421,23 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
 
 def _bind_answers(made: KeyBindings, answers: AnswerKeys, asked: Filter) -> None:
     """The keys that answer an approval prompt or choose an answer."""
-    made.add("up", filter=Condition(answers.can_choose))(lambda _event: answers.choose(-1))
-    made.add("down", filter=Condition(answers.can_choose))(lambda _event: answers.choose(1))
+    moving, early = Condition(answers.can_move), Condition(answers.is_early)
+    choosing = Condition(answers.can_choose)
+    for name, step, when in (("up", -1, choosing), ("down", 1, choosing), ("left", -1, moving), ("right", 1, moving)):
+        made.add(name, filter=when)(lambda _event, step=step: answers.choose(step))
     lone = Condition(_is_single_key)
     made.add("escape", filter=asked, eager=lone)(lambda _event: answers.answer("no"))
+    made.add("escape", filter=early, eager=lone)(lambda _event: answers.ignore())
     made.add("escape", filter=Condition(lambda: answers.is_in_entry), eager=lone)(lambda _event: answers.leave_entry())
+    made.add("enter", filter=asked | early)(lambda _event: answers.press_enter())
     waiting = Condition(lambda: answers.is_waiting)
     made.add("escape", filter=waiting, eager=lone)(lambda _event: answers.withdraw())
     made.add("c-c", filter=waiting)(lambda _event: answers.withdraw())
     made.add("enter", filter=waiting)(lambda _event: answers.confirm())
     made.add(Keys.Any, filter=waiting)(lambda event: answers.type_on(event.data))
-    for letter in KEYS:
-        made.add(letter, filter=asked, eager=True)(lambda _event, letter=letter: answers.press(letter))
+    for key in (*KEYS, *"123456"):
+        accepted = Condition(partial(answers.accepts, key))
+        made.add(key, filter=(asked | early) & accepted, eager=True)(lambda _event, key=key: answers.press(key))
 
 
 def _ignore_other_keys(made: KeyBindings) -> None:

@@ -81,13 +81,13 @@ class RunningCall:
         return CallRecord(self.call, ToolResult(self.call.id, text, "cancelled"), now - self.started)
 
 
-def render_finished(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
-    """A row with the outcome; below it the diff, the error, or the end of the output.
+def render_finished(record: CallRecord, draw: DrawContext, *, diff_shown: bool = False) -> tuple[list[str], bool]:
+    """A row with the outcome; below it the diff unless it is shown, the error, or the end of the output.
 
     Also returns whether anything was left out.
     """
     call, result, style = record.call, record.result, draw.style
-    below, cut = _render_details(record, draw)
+    below, cut = ([], False) if diff_shown else _render_details(record, draw)
     row, shortened = _format_finished_row(record, draw, shows_output=bool(below) and not cut)
     rows = [row]
     for path in result.files if result.outcome == "ok" else ():

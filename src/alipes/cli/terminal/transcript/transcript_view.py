@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.cli.terminal.input.approval import QuestionRows, format_decision
+from alipes.cli.terminal.input.approval import QuestionRows
 from alipes.cli.terminal.transcript.todo_view import TodoView
 from alipes.cli.terminal.transcript.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.console.diff_view import DrawContext
@@ -304,6 +304,7 @@ class TranscriptView:
         match event:
             case turns.TurnStarted(text=text):
                 self._record.clear()
+                self._questions.clear()
                 self._calls.clear()
                 self._in_turn, self._answered = True, False
                 if words := shown_as or text:
@@ -316,8 +317,8 @@ class TranscriptView:
                 self.add_note(text)
             case turns.ApprovalAsked() | turns.QuestionAsked():
                 self.add_block(self._questions.ask(event, self._columns, self._style))
-            case turns.ApprovalAnswered(ask):
-                self.add_decision(self._questions.take_approval(ask), event)
+            case turns.ApprovalAnswered():
+                self.add_decision(None, event)
             case turns.QuestionAnswered(text=text):
                 self.add_block(self._questions.close(self._columns, self._style))
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
@@ -332,8 +333,8 @@ class TranscriptView:
             self.add_note(format_retraction(reason))
 
     def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
-        """Keep what was approved or denied, whole."""
-        self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
+        """Keep what was approved or denied, whole. `asked`: the question, if it was not shown here."""
+        self._add_rows("note", self._questions.decide(asked, answered, self._columns, self._style))
 
     def _handle_message(self, message: Message) -> None:
         """A message of the transcript. Results of calls are shown unless events showed them or will show them."""
@@ -346,7 +347,11 @@ class TranscriptView:
 
     def _add_call(self, record: CallRecord) -> None:
         self._calls.pop(record.call.id, None)
-        rows, shortened = render_finished(record, self.draw)
+        if record.result.outcome == "denied" and self._questions.take_denied(record.call):
+            self._record.add(record)
+            return
+        repeats = record.diff is not None and record.result.outcome == "ok" and self._questions.take_diff(record.diff)
+        rows, shortened = render_finished(record, self.draw, diff_shown=repeats)
         self._record.add(record, shortened=shortened)
         if record.call.name == "todo" and record.result.outcome == "ok":
             self._plan.update(record.result.text)
