@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import structs
 
-from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.command_files import CHANGED, CommandFileCheck, ShownFiles
+from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellWord
 from alipes.agent.approval.terminal_lines import TerminalLines
@@ -92,7 +92,7 @@ class PermissionsOfMessage:
         return "write"
 
 
-def build_approval_hook(  # noqa: PLR0913
+def build_approval_hook(  # noqa: PLR0913, C901
     places: Places,
     ask: AskApproval | None = None,
     *,
