@@ -12,6 +12,7 @@ from pathlib import Path
 from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.core.app import App
+from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.features.schedules.schedules import Schedules
 from alipes.features.schedules.serve import make_lone_scheduler
@@ -24,7 +25,9 @@ async def work(home: Path, clock: Callable[[], float]) -> None:
     settings = load_settings(home)
     async with open_app(settings) as app:
         print("ready", flush=True)
-        scheduler = make_lone_scheduler(app, "") if clock is time.time else _make_scheduler(app, clock)
+        schedules = app.features.get(SchedulesFeature).schedules
+        is_real = clock is time.time
+        scheduler = make_lone_scheduler(app, schedules, "") if is_real else _make_scheduler(app, clock)
         await scheduler.run()
 
 
