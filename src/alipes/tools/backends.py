@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
+from alipes.config.paths import make_private_tree
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
@@ -145,7 +146,7 @@ class ChosenBackend:
     def _save(self, result: BackendCheck) -> BackendCheck:
         if self._saved is not None:
             with suppress(OSError):  # a read-only home: it is found out again next time
-                self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_tree(self._saved.parent)
                 self._saved.write_bytes(msgspec.json.encode(result))
         return result
 
