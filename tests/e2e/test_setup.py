@@ -141,7 +141,7 @@ async def test_a_custom_provider_is_set_up_and_saved(home):
         await seat.answer("Name", ERASE, "mine")
         await seat.answer("Key (Enter for none)", KEY)
         await seat.answer("Model", "small")
-        await seat.sees("It works (", "    MINE_API_KEY=***", "(only you can read it)")
+        await seat.sees("Test passed (", "    MINE_API_KEY=***", "(only you can read it)")
         assert files(home) == {}
         await seat.answer("Save?")
         assert await seat.status() == 0
@@ -168,7 +168,7 @@ async def test_a_pasted_key_is_never_shown_and_a_wrong_one_is_asked_for_again(ho
             await seat.sees("rejected the key in ANTHROPIC_API_KEY (401)", "platform.claude.com", "> another key")
             await seat.answer("What next?")
             await seat.answer("Key (Enter to use ANTHROPIC_API_KEY)", KEY)
-            await seat.sees("It works (")
+            await seat.sees("Test passed (")
             await seat.answer("Save?")
             assert await seat.status() == 0
             assert b"wrong-key" not in seat.sent and KEY.encode() not in seat.sent

@@ -230,9 +230,12 @@ async def test_diff_shows_uncommitted_changes_in_colour(home, tmp_path):
         subprocess.run([*git, *words], cwd=project, env=home.environ(), check=True)
     (project / "a.txt").write_text("new\nsame\n")
     (project / "b.txt").write_text("b")
+    (project / "new").mkdir()
+    for name in "abc":
+        (project / "new" / name).write_text("x")
     async with ModelServer([]) as server:
         home.use(server)
         async with TerminalProcess.running((), home.environ(), project, size=(80, 40)) as terminal:
             terminal.type("/diff" + ENTER)
-            await terminal.until("  -old\n  +new\n   same\n  new file: b.txt")
+            await terminal.until("  -old\n  +new\n   same\n  new file: b.txt\n  new file: new/\n\n")
     assert b"\x1b[92m+new" in terminal.raw and b"\x1b[91m-old" in terminal.raw

@@ -6,6 +6,7 @@ import pytest
 
 from alipes.cli.terminal.input.key_bindings import KEEP_QUEUE_S
 from tests.e2e.program import Home
+from tests.e2e.test_terminal_approvals import run
 from tests.world.model_server import ModelServer, Say, Stall
 from tests.world.terminal_process import ENTER, ESCAPE, TerminalProcess
 
@@ -119,3 +120,31 @@ async def test_shift_tab_changes_the_permission_mode(home):
         for mode in ("edits", "plan", "ask"):
             terminal.type(SHIFT_TAB)
             await terminal.until(f"Permission mode: {mode} (")
+
+
+async def test_keys_queue_and_steer(home):
+    async with ModelServer([Stall("Once upon a time")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once upon a time")
+            terminal.type("a joke\x1bq")
+            await terminal.until("· after this turn: a joke\n")
+            terminal.type("shorter\x1bs")
+            await terminal.until("· next step: shorter\n")
+
+
+async def test_ctrl_b_sends_the_running_command_to_the_background(home):
+    command = "echo begun; sleep 1000"
+    async with ModelServer([run(command), Say("It runs on.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("start" + ENTER)
+            await terminal.until("│ begun")
+            terminal.type("\x02")
+            await terminal.until("It runs on.\n\n›")
+            terminal.type("/ps" + ENTER)
+            await terminal.until(lambda: "p1" in terminal.text.partition("› /ps")[2])
+            await terminal.until("1 job")
+    result = next(each["content"] for each in server.bodies[-1]["messages"] if each["role"] == "tool")
+    assert result.startswith("begun\n[the user sent this to the background: p1 is running")

@@ -137,3 +137,11 @@ async def test_the_chosen_row_of_the_menu_has_its_own_mark(home):
         terminal.type("/he")
         await terminal.until("▸ /help")
         assert sum(row.startswith("›") for row in terminal.rows) == 1
+
+
+async def test_the_context_window_is_taken_from_the_server(home):
+    async with ModelServer([Say("Yes.", usage=Tokens(6000, 400))], window=64_000) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("10 % of 64k")

@@ -200,7 +200,7 @@ async def test_a_message_sent_during_compaction_is_answered_in_the_same_conversa
         other.stdin.close()
         (out, errors), (status, _, more) = await asyncio.gather(other.communicate(), talking)
     assert other.returncode == 0 and b"chapter" in out, errors
-    assert status == 0 and "were summarised by loop/m" in more, more
+    assert status == 0 and "were compacted by loop/m" in more, more
     _, turn, shown, tries = await read_conversation(home)
     assert tries.count == 0 and model.summary_requests >= 1 and model.refused == 0
     assert [m.text for m in turn.history if m.role == "user"].count("Are you there?") == 1

@@ -9,8 +9,10 @@ from msgspec import Struct
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.loop import Agent
 from alipes.config.settings import Settings
 from alipes.features.all import FEATURES
+from alipes.kernel.turns import Turn
 from alipes.plugins.features import OpenFeatures
 from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions, PromptTemplate
@@ -47,7 +49,11 @@ def make_services(house: Any, models: Any, contributions: Contributions | None =
     async def choose() -> str:
         return str((await models.default()).model)
 
+    async def open_agent(_turn: Turn) -> Agent:
+        return Agent(models, await choose())
+
     spending = SpendingLimits(house.store.usage_ledger, ask_approval=house.sessions.questions.ask_approval)
+    auxiliary = AuxiliaryModels(models, spending, choice=choose)
     usual: dict[str, Any] = {
         "sessions": house.sessions,
         "store": house.store,
@@ -56,9 +62,11 @@ def make_services(house: Any, models: Any, contributions: Contributions | None =
         "features": OpenFeatures(),
         "tools": ToolAccess(settings, contributions, house.store.tool_choices, _all_available),
         "processes": NoProcesses(),
-        "compactor": Compactor(AuxiliaryModels(models, spending, choice=choose), house.store.compaction),
+        "compactor": Compactor(auxiliary, house.store.compaction),
         "shell": UserShell(house.store, contributions, Places(home="/nonexistent", alipes_home="/nonexistent")),
         "search": house.store.archive,
+        "open_agent": open_agent,
+        "auxiliary": auxiliary,
     }
     return CommandServices(**{**usual, **more})
 

@@ -79,8 +79,11 @@ class ModelServer:
         models: Sequence[str] = ("scripted", "scripted-large"),
         strict: bool = True,
         log: BinaryIO | None = None,
+        window: int = 0,
     ) -> None:
+        """`window`: the context window that the list of models names."""
         self.script, self.key, self.models, self.strict = script, key, models, strict
+        self.window = window
         self.requests: list[ModelRequest] = []
         self.connections = 0
         """TCP connections accepted so far."""
@@ -199,7 +202,7 @@ class ModelServer:
     async def serve(self, connection: Connection, request: HttpRequest) -> None:
         path = request.path
         if request.method == "GET" and path.rstrip("/").endswith("/models"):
-            return connection.whole(200, msgspec.json.encode(_catalogue(self.models, request.headers)))
+            return connection.whole(200, msgspec.json.encode(_catalogue(self.models, request.headers, self.window)))
         api = next((api for suffix, api in APIS.items() if path.endswith(suffix)), "")
         if not api:
             return connection.whole(404, wires.failure("openai-chat", Fail(404, f"no route {path}")))
@@ -312,11 +315,13 @@ def _knows(asked: ModelRequest, key: str) -> bool:
     return key in (asked.headers.get("x-api-key"), asked.headers.get("authorization", "").removeprefix("Bearer "))
 
 
-def _catalogue(models: Sequence[str], headers: dict[str, str]) -> dict[str, object]:
+def _catalogue(models: Sequence[str], headers: dict[str, str], window: int) -> dict[str, object]:
     if "anthropic-version" in headers:
         data = [{"type": "model", "id": name, "display_name": name} for name in models]
         return {"data": data, "has_more": False, "first_id": models[0], "last_id": models[-1]}
-    return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "nobody"} for name in models]}
+    told = {"context_length": window} if window else {}
+    listed = [{"id": name, "object": "model", "owned_by": "nobody", **told} for name in models]
+    return {"object": "list", "data": listed}
 
 
 @asynccontextmanager

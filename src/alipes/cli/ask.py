@@ -126,6 +126,7 @@ class InterruptSignals:
 
 
 EXIT_STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
+_UNREAD = "disconnected"
 EXIT_DENIED, EXIT_STOPPED, EXIT_UNREAD = 3, 130, 141
 
 
@@ -204,6 +205,8 @@ class PromptClient:
 
     async def _follow(self, following: TurnFollower, on_question: Callable[[Event], None]) -> int:
         async for event in following:
+            if isinstance(event, TurnEnded) and event.detail == _UNREAD:
+                return EXIT_UNREAD  # the person ended the pipe: nothing to report
             if self._encode is not None:
                 self._streams.write_line(self._encode(event))
             else:
@@ -242,7 +245,7 @@ class PromptClient:
 
     async def _stop_when_unread(self) -> None:
         await self._streams.reader_gone.wait()
-        self._signals.ask("disconnected")
+        self._signals.ask(_UNREAD)
 
 
 def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter:

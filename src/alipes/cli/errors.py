@@ -3,6 +3,7 @@
 import errno
 import logging
 import sys
+import textwrap
 import traceback
 from contextlib import suppress
 from types import TracebackType
@@ -10,6 +11,7 @@ from types import TracebackType
 from alipes.config.loader import load_settings
 from alipes.config.paths import find_home
 from alipes.config.settings import Settings
+from alipes.console.stdio import terminal_width
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import strip_object_addresses
 from alipes.runtime.log_file import open_log
@@ -67,4 +69,14 @@ def _load_settings() -> Settings | None:
 
 def _print(sentence: str) -> None:
     if sys.stderr is not None:
-        sys.stderr.write(f"alipes: {strip_object_addresses(sentence)}\n")
+        text = f"alipes: {strip_object_addresses(sentence)}"
+        width = terminal_width(sys.stderr)
+        lines = text.split("\n") if not width else _wrap(text, width)
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """The lines, broken between words."""
+    return [part for line in text.split("\n") for part in textwrap.wrap(
+        line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), break_long_words=False,
+        break_on_hyphens=False, drop_whitespace=True, replace_whitespace=False) or [""]]  # fmt: skip

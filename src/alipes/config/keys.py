@@ -103,6 +103,15 @@ class KeysConfig(Struct, frozen=True):
     """The keys of each action. The descriptions are also the text of `/keys` and of `?`."""
 
     send: Annotated[_Keys, KEY_LIST, "Send the message. In a menu: take the chosen row."] = ("enter",)
+    queue: Annotated[_Keys, KEY_LIST, "Queue the message. It is sent after the running turn."] = ("a-q",)
+    steer: Annotated[_Keys, KEY_LIST, "Steer with the message. It reaches the running turn at its next step."] = (
+        "a-s",
+    )
+    background: Annotated[
+        _Keys,
+        KEY_LIST,
+        "Move to the background. The running command goes on there; without a running turn the cursor moves back.",
+    ] = ("c-b",)
     newline: Annotated[_Keys, KEY_LIST, "Start a new line. A backslash before Enter does it in every terminal."] = (
         "s-enter",
         "a-enter",

@@ -213,6 +213,13 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
+def make_private_tree(folder: Path) -> None:
+    """Create `folder` and the folders above it that are missing, with mode 0700. Raises OSError."""
+    if not folder.is_dir():
+        make_private_tree(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def sync_to_disk(path: Path) -> None:
     """Sync a file or a directory."""
     handle = os.open(path, os.O_RDONLY)

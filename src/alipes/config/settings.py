@@ -181,10 +181,10 @@ class CompactionConfig(Struct, frozen=True):
     at: Annotated[
         float,
         number(0, 0.95, "parts of the window"),
-        "How full the context window may get before older messages are summarised. 0: only when the model reports "
+        "How full the context window may get before older messages are compacted. 0: only when the model reports "
         "that a conversation is too long.",
     ] = 0.8
-    background: Annotated[bool, "Whether a conversation that will soon be too long is summarised between turns."] = True
+    background: Annotated[bool, "Whether a conversation that will soon be too long is compacted between turns."] = True
 
 
 class DelegationConfig(Struct, frozen=True):

@@ -176,11 +176,14 @@ def missing_programs() -> tuple[OptionalProgram, ...]:
     return tuple(program for program in PROGRAMS if shutil.which(program.name) is None)
 
 
-def missing_programs_note(home: Path) -> str:
-    """One sentence about missing programs that were not reported yet; empty if there are none."""
+def missing_programs_note(home: Path, said: str = "") -> str:
+    """One sentence about missing programs that were not reported yet; empty if there are none. `said`: what is reported
+    beside it, whose programs are not named again."""
     file = home / REPORTED_FILE
     reported = set(file.read_text().split()) if file.exists() else set()
-    missing = [program for program in missing_programs() if program.name not in reported]
+    missing = [
+        program for program in missing_programs() if program.name not in reported and program.package not in said
+    ]
     if not missing:
         return ""
     names = sorted({*reported, *(program.name for program in missing)})

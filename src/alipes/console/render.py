@@ -180,7 +180,7 @@ class TurnPrinter:
                 self._print_call(call)
             case turns.ToolFinished(call, result, seconds):
                 self._print_call(call)
-                self._note(f"  {format_result(call, result, seconds)}")
+                self._print_result(call, result, seconds)
             case turns.Retracted(reason):
                 self._retract(reason)
             case turns.Notice():
@@ -240,6 +240,14 @@ class TurnPrinter:
             self._remark(f"{'·' if end.ending in ('stopped', 'steered') else 'alipes:'} {line}")
         if self._verbose and end.usage is not None:
             self._remark(f"· {format_usage(end.usage, self._model)}")
+
+    def _print_result(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        """Print the outcome: a denial with its advice, a plan with its items."""
+        from alipes.kernel.tool_labels import plan_items  # noqa: PLC0415
+
+        self._note(f"  {format_result(call, result, seconds, 0 if result.outcome == 'denied' else 100)}")
+        for state, item in plan_items(result.text) if call.name == "todo" else ():
+            self._note(f"  [{state}] {to_one_line(item)}")
 
     def _print_call(self, call: ToolCall) -> None:
         """Print the call unless it was printed last."""

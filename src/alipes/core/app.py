@@ -109,6 +109,8 @@ class App:
             compactor=self.compactor,
             shell=self.user_shell,
             search=self.search,
+            open_agent=self._open_agent,
+            auxiliary=self.auxiliary,
         )
         self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
         self._cooldowns, self._retry, self._env_file = ModelCooldowns(), retry, EnvFileWatch(settings.paths.env)
@@ -144,9 +146,7 @@ class App:
         home, workdir = os.path.expanduser("~"), self.settings.workdir or os.getcwd()
         if self.backend.name != "sandbox" or not is_inside(os.path.realpath(home), os.path.realpath(workdir)):
             return ""
-        return (
-            "Commands cannot change files here, because your home is inside. Start alipes in a project, or set workdir."
-        )
+        return "This is your home folder: commands can read it but not change it. cd into a project first."
 
     async def _open_agent(self, turn: Turn) -> Agent:
         await self.sessions.permissions.begin_turn(turn)

@@ -11,6 +11,9 @@ _START = "\n\n<attachment "
 _BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL)
 
 
+_FOLDER = re.compile(r"\[[^\n]* is a directory with ([\d,]+ entr(?:y|ies))\]")
+
+
 def format_attachment(path: str, content: str, lines: str = "", *, untrusted: str = "") -> str:
     """The block to append to the text of a message. The content cannot close it. `untrusted`: whose text it is, if not
     the user's."""
@@ -29,6 +32,8 @@ def collapse_attachments(text: str) -> str:
 def _shorten(block: re.Match[str]) -> str:
     path, lines, content = block.groups()
     which = f"lines {lines}" if lines else format_count(content.count("\n") + 1, "line")
+    if found := _FOLDER.match(content):
+        path, which = f"{path.rstrip('/')}/", found[1]
     return f"\n[attached {path}, {which}]"
 
 

@@ -290,7 +290,7 @@ def _describe_read(result: ToolResult) -> str:
     text = result.text
     if text.startswith("[") and result.images:
         return text.strip("[]")
-    if found := re.match(r"\[.* is a directory with ([\d,]+) entries\]", text):
+    if found := re.match(r"\[.* is a directory with ([\d,]+) entr(?:y|ies)\]", text):
         return "1 entry" if found[1] == "1" else f"{found[1]} entries"
     if found := _SLICE.match(text):
         return f"lines {found[1]}-{found[2]}{found[3] or ''}"
@@ -338,8 +338,14 @@ def _format_sizes(changes: Iterable[tuple[int, int]]) -> str:
 
 
 def _describe_plan(result: ToolResult) -> str:
-    found = re.search(r"\((\d+) of (\d+) open\)\s*\Z", result.text)
-    return f"{int(found[2]) - int(found[1])} of {found[2]} done" if found else "empty"
+    states = [state for state, _ in plan_items(result.text)]
+    return f"{states.count('x')} of {len(states)} done" if states else "empty"
+
+
+def plan_items(text: str) -> list[tuple[str, str]]:
+    """The items in a result of the todo tool. The state is `x` for done, `>` for in progress, a space for open or `-`
+    for cancelled."""
+    return re.findall(r"^\[([ >x-])\] [^:\n]*: (.*)$", text, re.MULTILINE)
 
 
 def _describe_delegation(result: ToolResult) -> str:

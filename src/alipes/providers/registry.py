@@ -7,7 +7,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
 
@@ -126,6 +126,10 @@ class Backend(Struct, frozen=True):
     facts: ModelFacts = ModelFacts()
 
 
+LISTING_S = 1.0
+"""Seconds for a server to list its models, where nobody waits for the list."""
+
+
 class Models(AbstractAsyncContextManager["Models"]):
     """Opens models by name, each endpoint once. Owns the embedded server; the scope owns the network."""
 
@@ -142,6 +146,9 @@ class Models(AbstractAsyncContextManager["Models"]):
         self._listing = asyncio.Lock()
         self._offered: tuple[float, tuple[str, ...]] | None = None
         """When servers were last asked for their models, and their answers."""
+        self._windows: dict[str, int] = {}
+        """Context windows that servers named, by `provider/model`."""
+        self._asked_windows: set[str] = set()
 
     async def __aexit__(self, *_error: object) -> None:
         self._embedded, self._providers, self._mixtures = {}, {}, {}
@@ -171,7 +178,20 @@ class Models(AbstractAsyncContextManager["Models"]):
         if endpoint.name not in self._providers:
             self._providers[endpoint.name] = _load_provider(endpoint, self._scope)
         full = f"{endpoint.name}/{model}"
-        return Backend(full, model, self._providers[endpoint.name], find_facts(full, self._settings.models))
+        facts = find_facts(full, self._settings.models)
+        if facts.window is None and full in self._windows:
+            facts = msgspec.structs.replace(facts, window=self._windows[full])
+        return Backend(full, model, self._providers[endpoint.name], facts)
+
+    async def learn_window(self, name: str) -> None:
+        """Ask the server of a model for the context windows of its models, once. Raises ConfigError."""
+        endpoint, _ = resolve_model(self._settings, name)
+        if endpoint.name in self._asked_windows or not _offers_own_models(self._settings, endpoint):
+            return
+        self._asked_windows.add(endpoint.name)
+        with suppress(ProviderError):
+            offered = await models(endpoint, self._scope.http("list", connect=LISTING_S), within=LISTING_S)
+            self._windows |= {f"{endpoint.name}/{each}": each.window for each in offered if each.window}
 
     async def default(self) -> "ModelChoice":
         """The model to use if neither the message nor the session names one; determined once."""

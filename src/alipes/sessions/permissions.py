@@ -10,7 +10,7 @@ from alipes.store.sql.store import Store
 
 MODES: dict[PermissionMode, str] = {
     "ask": "asks before risky calls",
-    "edits": "as ask, but edits files of the project without asking",
+    "edits": "never asks about edits, not even CI and hook files",
     "plan": "only reads; ends with a plan for you to accept",
     "all": "asks nothing; a few things stay forbidden",
 }
@@ -19,7 +19,7 @@ _CYCLE: dict[PermissionMode, PermissionMode] = {"ask": "edits", "edits": "plan",
 _YES = frozenset(("y", "yes", "ok", "okay", "accept", "go", "go ahead"))
 _NO = frozenset(("n", "no", "nope", "stop", "cancel"))
 ACCEPT_QUESTION = "Accept this plan?"
-ACCEPT_WITH_EDITS, ACCEPT, REJECT = "Yes, and do not ask about edits", "Yes", "No"
+ACCEPT_WITH_EDITS, ACCEPT, REJECT = "Yes, and edit without asking", "Yes", "No"
 
 
 class PermissionModes:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import msgspec
 from msgspec import structs
 
+from alipes.config.paths import make_private_tree
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
@@ -159,7 +160,7 @@ class ChosenBackend:
     def _save(self, result: BackendCheck) -> BackendCheck:
         if self._saved is not None:
             with suppress(OSError):  # a read-only home: it is found out again next time
-                self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_tree(self._saved.parent)
                 self._saved.write_bytes(msgspec.json.encode(result))
         return result
 

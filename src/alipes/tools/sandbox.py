@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
-from alipes.config.paths import find_root
+from alipes.config.paths import find_root, make_private_tree
 from alipes.config.protected_paths import (
     SECRET_IN_HOME,
     SECRET_IN_SYSTEM,
@@ -281,7 +281,7 @@ class ProjectSandboxes:
 
     def _make_state(self, *names: str) -> str:
         folder = os.path.join(self._state, *names)
-        os.makedirs(folder, 0o700, exist_ok=True)
+        make_private_tree(Path(folder))
         return folder
 
     def _make_file(self, name: str, text: str) -> str:

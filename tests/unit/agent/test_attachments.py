@@ -63,7 +63,7 @@ async def test_a_picture_is_an_image_and_a_folder_a_list(attacher, folder):
     (folder / "sub" / "inner.py").touch()
     found = await attacher.read("@x.png and @sub", str(folder))
     assert found.images == (Image("image/png", PNG),) and found.pictures == ("x.png",)
-    assert "is a directory with 1 entries]\ninner.py" in found.blocks
+    assert "is a directory with 1 entry]\ninner.py" in found.blocks
 
 
 @pytest.mark.parametrize("name", [".env", "link.txt"])

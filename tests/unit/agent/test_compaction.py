@@ -106,7 +106,7 @@ async def test_what_was_said_first_is_summed_up_before_it_is_too_long(tmp_path):
         assert request.messages[0].text == "chapter 0" and SUMMARY in request.messages[1].text
         assert sum(SUMMARY in message.text for message in request.messages) == 1
         assert 1 <= len(reader.summed) <= 4
-        assert any("were summarised by p/m" in note for note in home.notes())
+        assert any("were compacted by p/m" in note for note in home.notes())
         messages = await home.house.store.archive.messages(session)
         assert len(messages) == 24
         assert await home.house.store.archive.search("chapter 3")
@@ -250,7 +250,7 @@ async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
         assert "of 40,000 tokens" in preview.text and "Preview only" in preview.text
         assert reader.summed == [] and (await home.turn()).compaction == CompactionState()
         reply = await home.type("/compress the names of people")
-        assert not reply.failed and reply.text.startswith("Earlier messages were summarised by p/m")
+        assert not reply.failed and reply.text.startswith("Earlier messages were compacted by p/m")
         assert "keep especially: the names of people" in reader.summed[0].messages[0].text
         again = await home.type("/compress")
         assert again.text.startswith("Nothing to compact")
@@ -284,7 +284,7 @@ async def test_compress_tries_again_what_was_given_up(tmp_path):
             await home.say(f"chapter {n}")
         assert len(reader.summed) == 2
         reply = await home.type("/compress")
-        assert "were summarised" in reply.text and len(reader.summed) == 3
+        assert "were compacted" in reply.text and len(reader.summed) == 3
         assert (await home.side.compaction.store.attempts(await home.session())).count == 0
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from alipes.config.known_providers import KEYED, KNOWN, LOCAL
 from alipes.config.loader import load_settings
-from alipes.config.paths import Paths, find_home, make_private
+from alipes.config.paths import Paths, find_home, make_private, make_private_tree
 from alipes.config.settings import EmbeddedConfig, GatewayConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
@@ -542,3 +542,9 @@ def test_a_password_that_a_person_chose_may_have_blanks_and_any_letters(home):
         load_settings(
             write(home, '[slack]\nbusy = "queue"'), {"SLACK_BOT_TOKEN": "xoxb 1", "SLACK_APP_TOKEN": "xapp-1"}
         )
+
+
+def test_folders_above_a_private_folder_are_private_too(tmp_path):
+    make_private_tree(tmp_path / "home" / "sandbox" / "state")
+    for folder in ("home", "home/sandbox", "home/sandbox/state"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700

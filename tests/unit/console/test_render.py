@@ -241,3 +241,15 @@ def test_sizes_have_a_fitting_unit(count, words):
 )
 def test_an_unknown_price_is_not_zero(cost, words):
     assert render.format_cost(cost) == words
+
+
+def test_a_denial_is_printed_whole_and_a_plan_with_its_items():
+    advice = "Not run: it force-pushes, which can overwrite work on the remote; " + "use --yes to allow it " * 6
+    denied = ToolFinished(LS, ToolResult("c1", advice.strip(), "denied"), 0.0)
+    remarks = seen(denied)[1]
+    assert remarks[-1].endswith("use --yes to allow it") and len(remarks) == 2
+    todo = ToolCall("t", "todo", {})
+    text = "[x] 1: look\n[>] 2: fix\n[-] 3: ask\n[ ] 4: test\n(2 of 4 open)"
+    assert seen(ToolFinished(todo, ToolResult("t", text), 0.0))[1] == [
+        *("· Plan", "  1 of 4 done", "  [x] look", "  [>] fix", "  [-] ask", "  [ ] test")
+    ]

@@ -132,13 +132,21 @@ async def test_an_unknown_command_is_answered_with_near_matches(tmp_path, text, 
 
 
 def test_aliases_run_their_command():
-    names = {"exit": "quit", "q": "quit", "clear": "new", "compact": "compress"}
+    names = {
+        "exit": "quit",
+        "q": "quit",
+        "clear": "new",
+        "compress": "compact",
+        "ps": "jobs",
+        "fork": "branch",
+        "rename": "title",
+    }
     assert {alias: commands.parse(f"/{alias}", core_commands()).command.name for alias in names} == names
 
 
 def test_the_table_holds_what_was_promised():
     promised = (
-        "help new stop status model effort compress retry continue undo redo rewind branch sessions resume title "
+        "help new stop status model effort compact context btw review retry continue undo redo rewind branch sessions resume title "
         "search queue steer busy agents jobs background moa copy export init diff setup plugins approvals permissions "
         "mode keys quit"
     )
@@ -588,7 +596,7 @@ async def test_export_gives_a_document_where_the_person_is_elsewhere(tmp_path):
 
 async def test_every_command_answers_at_once_while_a_turn_runs(tmp_path):
     """None waits for the turn, and none but those that say so ends it."""
-    ending = {"new", "stop", "undo", "rewind", "retry", "branch", "resume", "quit", "init"}
+    ending = {"new", "stop", "undo", "rewind", "retry", "branch", "resume", "quit", "init", "review"}
     async with at_work(tmp_path, "done", "queued") as (desk, gate, _, turn):
         for command in commands.COMMANDS:
             if command.name in ending:

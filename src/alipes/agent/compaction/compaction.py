@@ -213,16 +213,16 @@ class CompactionResult(Struct, frozen=True):
             case "trimmed":
                 return f"trimmed old tool results to save context ({sizes})"
             case "summed":
-                return f"earlier messages were summarised by {self.model} ({sizes}); /search still finds them"
+                return f"earlier messages were compacted by {self.model} ({sizes}); /search still finds them"
             case "extracted":
                 return (
                     f"compaction failed ({self.reason}), so older messages are hidden from the model "
-                    f"({sizes}); /search still finds them, /compress tries again"
+                    f"({sizes}); /search still finds them, /compact tries again"
                 )
             case "failed":
                 return (
                     f"context is nearly full ({self.before:,} tokens) and compaction failed: {self.reason}; "
-                    "/compress tries again, /new starts a new conversation"
+                    "/compact tries again, /new starts a new conversation"
                 )
         return f"nothing to compact: {self.reason}"
 
@@ -326,7 +326,7 @@ class Compactor:
             helped = after <= room.limit
             await self._keep(job, digest, helped=helped)
             if not helped:
-                await self.store.record_failure(session, f"still {after:,} tokens after summarising")
+                await self.store.record_failure(session, f"still {after:,} tokens after compacting")
             return CompactionResult(digest, "summed", before, after, model=model)
         return CompactionResult(trim, "failed", before, least, tries.why)
 

@@ -75,7 +75,7 @@ def format_facts(settings: Settings, name: str, window: int | None = None) -> st
     found = find_facts(name, settings.models)
     prices = (found.price_input, found.price_cached, found.price_output)
     if found.price_input is None:
-        money = "unknown"
+        money = "price unknown"
     elif not any(prices):
         money = "free"
     else:

@@ -124,7 +124,7 @@ def _to_problem(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Se
             advice = "Trust its certificate with `alipes config set ca_file FILE`."
             return SetupProblem("unreachable", says, advice)
         case Transient():
-            advice = "Check the network and the address, or run `alipes doctor`."
+            advice = "Check the address and your network, or run `alipes doctor`."
             if endpoint.name in LOCAL:
                 advice = f"Is {endpoint.name} running?"
             return SetupProblem("unreachable", says, "" if listed else advice)

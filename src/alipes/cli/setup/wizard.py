@@ -201,7 +201,7 @@ class SetupWizard:
         self._use_endpoint(at)
         if isinstance(answer, SetupProblem):
             return await self._ask_next_step(answer, "trial")
-        self._prompter.note(f"It works ({answer:.1f} s).")
+        self._prompter.note(f"Test passed ({answer:.1f} s).")
         return "done"
 
     async def _ask_next_step(self, trouble: SetupProblem, failed: Step) -> Step:

@@ -169,6 +169,9 @@ class TerminalCommands:
         status.model, status.window = model, None
         with suppress(ConfigError):  # the model may be gone; asking it reports that
             status.window = (await self._app.models.open(model)).facts.window
+            if status.window is None:
+                await self._app.models.learn_window(model)
+                status.window = (await self._app.models.open(model)).facts.window
         self._terminal.refresh()
 
     def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:

@@ -178,7 +178,8 @@ class TerminalSession:
             model = choice.model
             view.note(format_choice(choice, setup="/setup"))
             hint = choice.hint
-        for note in (hint, *await app.notes(), missing_programs_note(app.settings.home)):
+        notes = await app.notes()
+        for note in (hint, *notes, missing_programs_note(app.settings.home, " ".join(notes))):
             if note:
                 view.note(note)
         if elsewhere := [key for key in orphans if key != self._address.key]:

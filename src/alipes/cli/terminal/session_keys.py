@@ -1,12 +1,13 @@
 """Keys that act on the conversation: edit again, take back, held messages, permission mode, expand."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.core.app import App
 from alipes.kernel.attachments import without_attachments
+from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_count
 from alipes.sessions.permissions import MODES, cycle_mode
 
@@ -23,31 +24,48 @@ class SessionKeys:
         """`key`: the session key of the conversation. `leave_job`: stop following a background process."""
         self._terminal, self._app, self._view, self._key = terminal, app, view, key
         self._leave_job = leave_job
+        self._actions: dict[str, Callable[[], Awaitable[object]]] = {
+            "rewind": self._rewind,
+            "take_back": self._take_back,
+            "take_back_all": self._take_back_all,
+            "cycle_mode": self._cycle_mode,
+            "background": self._move_to_background,
+            "send_held": lambda: app.sessions.release(key),
+            "drop_held": self._drop_held,
+            "expand": self._expand,
+        }
 
     async def run(self, name: str) -> None:
         """Do what the key means; unknown names are ignored."""
-        match name:
-            case "rewind":
-                await self._rewind()
-            case "take_back":
-                await self._take_back()
-            case "take_back_all":
-                await self._take_back_all()
-            case "cycle_mode":
-                mode = await cycle_mode(self._app.store, self._key, self._app.settings.approvals.mode)
-                self._terminal.hint(f"Permission mode: {mode} ({MODES[mode]})")
-            case "send_held":
-                await self._app.sessions.release(self._key)
-            case "drop_held":
-                dropped = await self._app.sessions.drop(self._key)
-                self._view.note(f"Discarded {format_count(len(dropped), 'message')}")
-            case "leave_job":
-                self._leave_job()
-            case "expand":
-                if self._view.transcript.expand_last():
-                    self._view.update()
-                else:
-                    await show_turn(self._terminal, self._view)
+        if name == "leave_job":
+            self._leave_job()
+        elif (act := self._actions.get(name)) is not None:
+            await act()
+
+    async def _cycle_mode(self) -> None:
+        mode = await cycle_mode(self._app.store, self._key, self._app.settings.approvals.mode)
+        self._terminal.hint(f"Permission mode: {mode} ({MODES[mode]})")
+
+    async def _drop_held(self) -> None:
+        dropped = await self._app.sessions.drop(self._key)
+        self._view.note(f"Discarded {format_count(len(dropped), 'message')}")
+
+    async def _expand(self) -> None:
+        if self._view.transcript.expand_last():
+            self._view.update()
+        else:
+            await show_turn(self._terminal, self._view)
+
+    async def _move_to_background(self) -> None:
+        """Send the running command to the background."""
+        standing = await self._app.store.sessions.active(self._key)
+        try:
+            moved = standing is not None and self._app.background.move_to_background(standing.session)
+        except ToolError as error:
+            self._view.note(str(error), bad=True)
+            return
+        if not moved:
+            self._terminal.hint("No command is running")
 
     async def _rewind(self) -> None:
         """Put the last message back into the input; sending it undoes its turn."""

@@ -1,15 +1,17 @@
 """The input and result of a command. A front end creates the first and carries out the second."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.loop import Agent
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.keys import KeysConfig
-from alipes.kernel.turns import BusyMode, Inbound
+from alipes.kernel.turns import BusyMode, Inbound, Turn
 from alipes.plugins.features import OpenFeatures
 from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions
@@ -101,6 +103,9 @@ class CommandServices(Struct, frozen=True):
     """Runs commands of the person."""
     search: ConversationSearch
     """Searches conversations, also by meaning."""
+    open_agent: Callable[[Turn], Awaitable[Agent]]
+    """The agent that would run the turn."""
+    auxiliary: AuxiliaryModels
 
 
 class CommandContext(Struct, frozen=True):

@@ -15,6 +15,7 @@ from alipes.kernel.conversations import PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
+from alipes.kernel.tool_labels import describe_activity
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
 from alipes.sessions.subagents.registry import background_task
@@ -75,10 +76,10 @@ async def _listed(context: CommandContext, living: tuple[Subagent, ...]) -> str:
 
 
 async def _line(context: CommandContext, each: Subagent, now: float) -> str:
-    state = "queued" if each.started is None else f"for {format_duration(now - each.started)}"
+    state = "queued" if each.started is None else format_duration(now - each.started)
     facts = await context.store.archive.turn(each.id)
     calls = facts.said[-1].calls if facts is not None and facts.said else ()
-    doing = f", in {', '.join(call.name for call in calls)}" if calls else ""
+    doing = f", {', '.join(map(describe_activity, calls))}" if calls else ""
     origin = each.inbound.origin
     where = ", in the background" if origin is not None and origin.reports else ""
     return f"{each.id[:ID]}  {format_excerpt(_goal(each), 60)}  {state}{doing}{where}"
@@ -155,12 +156,12 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
     beside = await compaction.session_notes(turn.session)
     rows = [
         ("now", f"about {room.tokens(messages, digest):,} {of}{so_far}"),
-        ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
-        ("summarised", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
+        ("trim old tool output", f"{room.tokens(messages, trim):,} tokens left"),
+        ("compacted", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
         ("kept verbatim", f"first request + last {format_count(len(messages) - start, 'message')}"),
         ("kept in addition", "; ".join(beside)),
     ]
-    return f"{format_columns(rows)}\nPreview only. Run /compress to do it; all messages stay stored."
+    return f"{format_columns(rows)}\nPreview only. Run /compact to do it; all messages stay stored."
 
 
 MODES: dict[BusyMode, str] = {

@@ -15,7 +15,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.features import OpenFeatures
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
-from alipes.sessions.commands import conversation, history, project, rewind, search, status, templates
+from alipes.sessions.commands import conversation, history, project, rewind, search, status, templates, window
 from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
@@ -89,6 +89,24 @@ class UnknownCommand(Parsed, frozen=True):
     """A word with a slash that names no command: running it replies so. It is never sent to the model."""
 
 
+OTHER_NAMES = {"plan": ("mode", "plan")}
+"""Commands of other agents that are one of ours with an argument."""
+POINTERS = {
+    "config": "`alipes config` shows and changes settings; /setup chooses a provider and a model.",
+    "doctor": "`alipes doctor` checks this machine; !alipes doctor runs it here.",
+    "login": "/setup adds a provider with its key; keys are kept in .env in the home of alipes.",
+    "logout": "Remove the key with `alipes config unset NAME`; /setup chooses another provider.",
+    "theme": "Set terminal.theme to dark or light: `alipes config set terminal.theme light`.",
+    "vim": "Set terminal.editing to vim: `alipes config set terminal.editing vim`.",
+    "tree": "/branch continues in a copy, /sessions lists the copies, /rewind goes back to an earlier message.",
+    "add-dir": "Add the folder to sandbox.write: `alipes config set sandbox.write FOLDER`.",
+    "version": "`alipes --version` shows the version; so does the first line here.",
+    "hooks": "Hooks are shell commands or plugins: [hooks] in config.toml; /plugins lists what is loaded.",
+    "share": "/export FILE.html writes this conversation as a page that you can pass on.",
+    "feedback": "Report problems at the project's issue tracker; `alipes doctor` collects the facts.",
+    "bug": "Report problems at the project's issue tracker; `alipes doctor` collects the facts.",
+}
+"""Commands of other agents, and what does the same here. A command of that name takes precedence."""
 MAX_NAME_CHARS = 24
 """A longer command in the list of commands gets a line of its own."""
 _WORD = re.compile(r"/[^\W\d_][\w:.-]*", re.ASCII)
@@ -149,8 +167,8 @@ COMMANDS = (
         group="Model and cost", place=1, opens_list=True, chooses_model=True),
     Command("effort", "[LEVEL]", "show or set how much the model thinks: low, medium, high", status.effort,
         group="Model and cost", place=2),
-    Command("compress", "[FOCUS] [--preview]", "summarise older messages; FOCUS says what to keep",
-        conversation.compress, aliases=("compact",), group="Conversations", place=12, changes_transcript=True),
+    Command("compact", "[FOCUS] [--preview]", "compact older messages; FOCUS says what to keep",
+        conversation.compress, aliases=("compress",), group="Conversations", place=12, changes_transcript=True),
     Command("retry", "", "retry the last message", conversation.retry, group="Conversations", place=8, run_once=True,
         changes_transcript=True, in_order=True),
     Command("continue", "[NAME]", "continue a stopped or failed turn, or another conversation", rewind.continue_turn,
@@ -161,14 +179,14 @@ COMMANDS = (
         run_once=True, changes_transcript=True, in_order=True),
     Command("rewind", "[N]", "undo the last turn, or the last N, and edit its message again", rewind.rewind,
         group="Conversations", place=11, run_once=True, changes_transcript=True, in_order=True, in_editors=False),
-    Command("branch", "[TITLE]", "continue in a copy", conversation.branch, group="Conversations", place=5,
-        changes_transcript=True, in_order=True),
+    Command("branch", "[TITLE]", "continue in a copy", conversation.branch, aliases=("fork",), group="Conversations",
+        place=5, changes_transcript=True, in_order=True),
     Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions, group="Conversations",
         place=2),
     Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume,
         group="Conversations", place=3, in_order=True, opens_list=True),
-    Command("title", "[TEXT]", "show or set the title of this conversation", history.title, group="Conversations",
-        place=6),
+    Command("title", "[TEXT]", "show or set the title of this conversation", history.title, aliases=("rename",),
+        group="Conversations", place=6),
     Command("search", search.HINT, "search all conversations, or read around a hit", search.search,
         group="Conversations", place=7),
     Command("queue", "[TEXT | send | drop [N]]",
@@ -181,9 +199,13 @@ COMMANDS = (
     Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents, group="While a turn runs",
         place=5),
     Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs,
-        group="While a turn runs", place=7),
+        aliases=("ps", "tasks", "bashes"), group="While a turn runs", place=7),
     Command("background", "TEXT", "run this in the background", conversation.background, group="While a turn runs",
         place=6, takes_message=True),
+    Command("context", "", "show what fills the context window", window.context_window, group="Model and cost",
+        place=6),
+    Command("btw", "QUESTION", "ask something aside; it leaves no trace in the conversation", window.ask_aside,
+        group="While a turn runs", place=8),
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa, group="Model and cost",
         place=3, takes_message=True),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy, group="Conversations", place=13,
@@ -192,11 +214,13 @@ COMMANDS = (
         group="Conversations", place=14),
     Command("init", "[NOTES]", "write AGENTS.md: notes about this project for agents", project.init, group="Project",
         place=1, in_order=True, owners_only=True),
+    Command("review", "[COMMIT | BRANCH]", "review uncommitted changes, a commit or a branch", project.review,
+        group="Project", place=3, in_order=True, owners_only=True),
     Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff, group="Project", place=2,
         owners_only=True),
     Command("setup", "", "choose a provider and a model", _setup, group="alipes", place=3, in_chats=False,
         in_editors=False),
-    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins,
+    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or reset one", status.plugins,
         group="alipes", place=4, owners_only=True),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals,
         group="Permissions", place=3, owners_only=True),
@@ -234,16 +258,21 @@ def parse(text: str, offers: Contributions) -> Parsed | None:
     name, args = head[1:].lower(), rest[0].strip() if rest else ""
     if (command := find_command(name, offers)) is not None:
         return Parsed(command, args)
+    if name in OTHER_NAMES and (command := find_command(OTHER_NAMES[name][0], offers)) is not None:
+        return Parsed(command, OTHER_NAMES[name][1])
     if not _WORD.fullmatch(head) or name in _PATHS:
         return None
     return unknown_command(name, args, known_commands(offers))
 
 
 def unknown_command(name: str, args: str, known: Iterable[Command]) -> UnknownCommand:
-    sentence = f"Unknown command /{name}.{suggest_commands(name, known) or ' /help lists all commands.'}"
+    sentence = POINTERS.get(name, "")
+    failed = not sentence
+    if failed:
+        sentence = f"Unknown command /{name}.{suggest_commands(name, known) or ' /help lists all commands.'}"
 
     async def act(_context: CommandContext, _args: str) -> CommandReply:
-        return CommandReply(sentence, failed=True)
+        return CommandReply(sentence, failed=failed)
 
     return UnknownCommand(Command(name, "", sentence, act, free=True), args)
 

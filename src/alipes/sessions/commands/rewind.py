@@ -19,7 +19,7 @@ async def undo(context: CommandContext, args: str) -> CommandReply:
     if isinstance(undone, CommandReply):
         return undone
     said = ", ".join(format_excerpt(each.text, 40) for each in undone)
-    return CommandReply(f"Undone: {said}. {_NOT_REVERTED} /redo brings it back.")
+    return CommandReply(f"Undone: {said}. /redo brings it back, /rollback reverts files.")
 
 
 async def rewind(context: CommandContext, args: str) -> CommandReply:

@@ -93,7 +93,8 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
         usage = await context.store.archive.usage(session=standing.session)
-        rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced) if usage.calls else ""))
+        priced = usage.unpriced < usage.calls
+        rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced) if priced else ""))
         rows.append(("background", _background(context, standing.session)))
     return CommandReply(format_columns(rows))
 

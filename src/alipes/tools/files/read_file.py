@@ -259,7 +259,8 @@ def _list_folder(path: Path) -> str:
     with os.scandir(path) as entries:
         names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
     more = f"\n[{len(names) - MAX_ENTRIES:,} more]" if len(names) > MAX_ENTRIES else ""
-    return f"[{path} is a directory with {len(names):,} entries]\n" + "\n".join(names[:MAX_ENTRIES]) + more
+    count = f"{len(names):,} {'entry' if len(names) == 1 else 'entries'}"
+    return f"[{path} is a directory with {count}]\n" + "\n".join(names[:MAX_ENTRIES]) + more
 
 
 def _opened_path(handle: int, path: Path) -> str:

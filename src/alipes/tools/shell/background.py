@@ -3,9 +3,9 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from alipes.kernel.errors import StoreError, ToolError
 from alipes.runtime.processes.child import Child
@@ -16,6 +16,7 @@ from alipes.tools.shell.pty import TerminalEmulator
 if TYPE_CHECKING:
     from alipes.store.sql.background import BackgroundProcessStore
 
+T = TypeVar("T")
 SETTLE_S, QUIET_S = 0.4, 0.1
 """Seconds to wait for first output, and of silence after which it counts as complete."""
 FLOOD_BYTES, FLOOD_PAUSE_S = 4_000, 0.005
@@ -47,19 +48,23 @@ class BackgroundProcess:
         """Read its output until it exits. Cancelling kills it and all its descendants."""
         try:
             async with opening as child:
-                self.child = child
-                while piece := await child.read():
-                    await self.log.feed(piece)
-                    if emulator:
-                        await send_replies(child, emulator)
-                    self._notify(piece)
-                    if len(piece) > FLOOD_BYTES:
-                        await asyncio.sleep(FLOOD_PAUSE_S)
-                await child.wait()
+                await self.read_output(child, emulator)
         except OSError as error:
             self.start_error = error
         finally:
             await self.log.finish()
+
+    async def read_output(self, child: Child, emulator: TerminalEmulator | None = None) -> None:
+        """Read the output of a child until it exits."""
+        self.child = child
+        while piece := await child.read():
+            await self.log.feed(piece)
+            if emulator:
+                await send_replies(child, emulator)
+            self._notify(piece)
+            if len(piece) > FLOOD_BYTES:
+                await asyncio.sleep(FLOOD_PAUSE_S)
+        await child.wait()
 
     def mark_finished(self) -> None:
         """Record the end time and wake everybody who waits. Call it when the task is done."""
@@ -127,6 +132,40 @@ class BackgroundProcess:
             event.set()
         for queue in self._subscribers:
             queue.put_nowait(piece)
+
+
+class MovedToBackground(Exception):
+    """A person sent the command that is being read to the background."""
+
+
+class ForegroundCommand:
+    """A command that a call waits for, until a person sends it to the background."""
+
+    def __init__(self, scope: CommandScope, command: str) -> None:
+        self.scope, self.command = scope, command
+        self.process: BackgroundProcess | None = None
+        """Set once it was sent to the background."""
+        self.changed = asyncio.Event()
+        """Set once it has ended, or its output so far is in the log of the process."""
+        self._requested = False
+        self._reading: asyncio.Timeout | None = None
+
+    def move(self) -> None:
+        self._requested = True
+        if self._reading is not None:
+            self._reading.reschedule(0)
+
+    async def read(self, child: Child) -> bytes:
+        """The next piece of output. Raises MovedToBackground."""
+        if self._requested:
+            raise MovedToBackground
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await child.read()
+        except TimeoutError:
+            raise MovedToBackground from None
+        finally:
+            self._reading = None
 
 
 async def stop_processes(processes: Iterable[BackgroundProcess], grace: float) -> None:
@@ -198,6 +237,7 @@ class BackgroundProcesses:
         self._processes: dict[str, BackgroundProcess] = {}
         self._count = 0
         self._watchers: list[asyncio.Event] = []
+        self._foreground: list[ForegroundCommand] = []
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -237,6 +277,43 @@ class BackgroundProcesses:
         if process.start_error is not None:
             self._processes.pop(process.name, None)
             raise ToolError(f"the command could not be started: {process.start_error}") from process.start_error
+        await self._record(process)
+        return process
+
+    @contextmanager
+    def foreground(self, scope: CommandScope, command: str) -> Iterator[ForegroundCommand]:
+        """A command that can be sent to the background, while entered."""
+        running = ForegroundCommand(scope, command)
+        self._foreground.append(running)
+        try:
+            yield running
+        finally:
+            self._foreground.remove(running)
+
+    def move_to_background(self, session: str) -> bool:
+        """Send the commands to the background that calls of the conversation wait for; False if there are none.
+
+        Raises `ToolError` at the limit."""
+        found = [each for each in self._foreground if each.scope.session == session]
+        if found:
+            self._check_limits(session)
+        for each in found:
+            each.move()
+        return bool(found)
+
+    def run_task(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
+        """Run the work of a command that may become a background process; it must not raise."""
+        return self._group.create_task(work, name=name)
+
+    async def adopt(self, running: ForegroundCommand, task: "asyncio.Task[Any]", output: bytes) -> BackgroundProcess:
+        """Make a background process of a command whose `task` reads it."""
+        self._count += 1
+        process = BackgroundProcess(f"p{self._count}", running.scope, running.command, ProcessLog(self._spill, None))
+        process.task = task
+        task.add_done_callback(lambda _: self._on_finished(process))
+        self._processes[process.name] = running.process = process
+        await process.log.feed(output)
+        self._notify()
         await self._record(process)
         return process
 

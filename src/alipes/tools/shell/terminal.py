@@ -1,13 +1,16 @@
 """`terminal` runs shell commands, in the foreground or background; `process` controls the background ones."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import structs
 
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import AlipesError, ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child
@@ -17,6 +20,8 @@ from alipes.tools.common import Places, int_argument, make_schema
 from alipes.tools.shell.background import (
     BackgroundProcess,
     BackgroundProcesses,
+    ForegroundCommand,
+    MovedToBackground,
     describe_exit,
     send_replies,
     stop_processes,
@@ -24,6 +29,7 @@ from alipes.tools.shell.background import (
 from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece
 from alipes.tools.shell.pty import TerminalEmulator
 
+log = logging.getLogger(__name__)
 PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
@@ -140,11 +146,18 @@ class TerminalTool:
         child_scope = self._backend.open(
             command, scope, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output"
         )
-        try:
-            async with child_scope as child:
-                in_time = await read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
-        except OSError as error:
-            raise ToolError(f"the command could not be started: {error}") from error
+        progress = OutputProgress(act, self._spill.mask)
+        if self._background is not None and not pty:
+            done = await self._run_movable(child_scope, ForegroundRun(limit, progress, output), scope, command)
+            if isinstance(done, str):
+                return done
+            child, in_time = done
+        else:
+            try:
+                async with child_scope as child:
+                    in_time = await read_until_exit(child, limit, progress, output, emulator)
+            except OSError as error:
+                raise ToolError(f"the command could not be started: {error}") from error
         if emulator:
             await output.feed(emulator.finish())
         if self._rewriter is not None and self._rewriter.is_active():
@@ -158,6 +171,31 @@ class TerminalTool:
         notes = "".join(f"\n[{note}]" for note in child.notes)
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
+
+    async def _run_movable(
+        self, child_scope: AbstractAsyncContextManager[Child], run: "ForegroundRun", scope: CommandScope, command: str
+    ) -> "tuple[Child, bool] | str":
+        """Run a command that a person may send to the background: the child and whether it ended in time, or the
+        result of the call. It runs in a task of its own, which outlives the call then."""
+        assert self._background is not None
+        with self._background.foreground(scope, command) as running:
+            task = self._background.run_task(run.work(child_scope, running, self._background), f"command: {command}")
+            task.add_done_callback(lambda _: running.changed.set())
+            try:
+                await running.changed.wait()
+            except asyncio.CancelledError:
+                task.cancel()
+                await asyncio.wait({task})
+                raise
+        if (process := running.process) is not None:
+            text = process.log.read_new().rstrip() or "(no output yet)"
+            return f"{text}\n[the user sent this to the background: {process.name} is running; use process]"
+        result = task.result()
+        if isinstance(result, OSError):
+            raise ToolError(f"the command could not be started: {result}") from result
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def _start(self, command: str, workdir: str, scope: CommandScope, *, pty: bool) -> str:
         if self._background is None:
@@ -188,14 +226,56 @@ class TerminalTool:
         return named
 
 
+class ForegroundRun:
+    """Reads a command until it exits or is sent to the background, and then to its end."""
+
+    def __init__(self, limit: float, progress: OutputProgress, output: CommandOutput) -> None:
+        self._limit, self._progress, self._output = limit, progress, output
+
+    async def work(
+        self,
+        child_scope: AbstractAsyncContextManager[Child],
+        running: ForegroundCommand,
+        background: BackgroundProcesses,
+    ) -> tuple[Child, bool] | Exception:
+        """The child, and whether it ended in time; or the error."""
+        try:
+            async with child_scope as child:
+                read = partial(running.read, child)
+                try:
+                    return child, await read_until_exit(child, self._limit, self._progress, self._output, read=read)
+                except MovedToBackground:
+                    task = asyncio.current_task()
+                    assert task is not None
+                    process = await background.adopt(running, task, (await self._output.full_text()).encode())
+                    running.changed.set()
+                    try:
+                        await process.read_output(child)
+                    finally:
+                        await process.log.finish()
+                return child, True
+        except (OSError, AlipesError) as error:  # raised by the call: this is a task of the group of all processes
+            return error
+        except Exception as error:
+            log.exception("the output of a command could not be read")
+            return error
+
+
 async def read_until_exit(
-    child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+    child: Child,
+    limit: float,
+    progress: OutputProgress,
+    output: CommandOutput,
+    emulator: TerminalEmulator | None = None,
+    *,
+    read: Callable[[], Awaitable[bytes]] | None = None,
 ) -> bool:
-    """Read its output until it exits. False if it timed out; waiting for a person does not count."""
+    """Read its output until it exits. False if it timed out; waiting for a person does not count. `read`: instead of
+    that of the child."""
     while True:
         try:
             async with asyncio.timeout(limit) as clock:
-                await _read_to_end(child, progress, output, emulator)
+                await _read_to_end(child, progress, output, emulator, read or child.read)
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -207,11 +287,15 @@ async def read_until_exit(
 
 
 async def _read_to_end(
-    child: Child, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+    child: Child,
+    progress: OutputProgress,
+    output: CommandOutput,
+    emulator: TerminalEmulator | None,
+    read: Callable[[], Awaitable[bytes]],
 ) -> None:
     if emulator:
         await child.input.finish()  # no input: end of file at once
-    while piece := await progress.read_and_show(child.read):
+    while piece := await progress.read_and_show(read):
         if emulator:
             piece = emulator.feed(piece)
             await send_replies(child, emulator)

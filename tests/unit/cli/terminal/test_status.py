@@ -167,3 +167,12 @@ def test_a_hint_replaces_everything(status):
     said(status, TurnStarted("t", "s"))
     status.hint = "again to leave"
     assert said(status) == "again to leave"
+
+
+def test_the_branch_follows_the_checkout_of_a_command(status, tmp_path):
+    project = git_folder(tmp_path / "project", "ref: refs/heads/main\n")
+    status.set_folder(project)
+    said(status, TurnStarted("t", "s"))
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/brackets\n")
+    said(status, ToolFinished(ToolCall("c", "terminal", {}), ToolResult("c", ""), 0.1))
+    assert status.branch == "brackets"

@@ -148,3 +148,14 @@ def test_a_diff_is_coloured_and_a_long_one_is_cut():
     rows, shortened = UnifiedDiff.read(long).rows(at(60, look))
     assert len(rows) == MAX_DIFF_ROWS and strip_escapes(rows[-1]) == "  … 461 more lines (Ctrl-O)" and shortened
     assert UnifiedDiff.read(long).summary == "+500"
+
+
+def test_a_here_document_is_shown_on_its_own_lines():
+    command = "cat > x.py <<'EOF'\n" + "\n".join(f"line {n}" for n in range(9)) + "\nEOF"
+    call = ToolCall("1", "terminal", {"command": command})
+    rows, cut = render_finished(CallRecord(call, ToolResult("1", "[exit code 0]")), at(40))
+    assert rows == [
+        "✓ Run cat > x.py <<'EOF'  no output",
+        *("    line 0", "    line 1", "    line 2", "    … 7 more lines (Ctrl-O)"),
+    ]
+    assert cut

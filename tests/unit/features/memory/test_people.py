@@ -84,7 +84,7 @@ async def test_a_summary_of_the_conversation_changes_nothing_about_its_notes():
         await agent.say("remember")
         for number in range(4):
             await agent.say(f"chapter {number}")
-        assert (await agent.command("/compress")).text.startswith("Earlier messages were summarised")
+        assert (await agent.command("/compress")).text.startswith("Earlier messages were compacted")
         await agent.say("and?")
         assert "A summary of all" in str(agent.model.requests[-1].messages)
         answers = [each for each in systems(agent) if "You are alipes" in each]

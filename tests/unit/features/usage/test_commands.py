@@ -26,7 +26,7 @@ async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path
         await desk.say("three")
         text = (await desk.type("/usage")).text
         assert "3 calls" in text and "$0.5000 and 2 calls of unknown price" in text
-        assert "  p/big            1 call · 10 tokens in · 5 out (2 thinking) · price unknown" in text
+        assert "  p/big            1 call · 10 tokens in · 5 out (2 thinking)" in text
 
 
 async def test_usage_is_listed_with_its_alias_which_runs_it(tmp_path):

@@ -17,7 +17,7 @@ from prompt_toolkit.history import History
 from alipes.console.render import to_one_line, truncate
 from alipes.console.styles import TerminalStyle, apply_style
 from alipes.console.width import display_width
-from alipes.runtime.fuzzy import best_matches
+from alipes.runtime.fuzzy import PREFIX, best_matches, score_match
 
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"[^"\n]*|[^\s"]*)\Z')
 MENU_ROWS = 6
@@ -135,7 +135,8 @@ class InputCompleter(Completer):
         rows += [(alias, f"same as {entry.name}") for entry in self._commands for alias in entry.aliases]
         if name == "/":
             rows = rows[: len(self._commands)]
-        for command, meaning in best_matches(name[1:], rows, lambda row: row[0][1:], limit=MAX_CHOICES):
+        found = best_matches(name[1:], rows, lambda row: row[0][1:], limit=MAX_CHOICES, score=_score_command)
+        for command, meaning in found:
             yield Completion(command, -len(name), display_meta=meaning)
 
     async def _complete_file(self, text: str, *, requested: bool) -> list[Completion]:
@@ -153,6 +154,12 @@ class InputCompleter(Completer):
         else:
             found = await self.files.search(path)
         return [Completion(quote_mention(each), -len(mention), display=each) for each in found]
+
+
+def _score_command(typed: str, name: str) -> int | None:
+    """Commands that start with what was typed keep their order: `/mod` is /model before /mode."""
+    points = score_match(typed, name)
+    return PREFIX if points is not None and name != typed and name.startswith(typed) else points
 
 
 def find_mention(text: str) -> str | None:

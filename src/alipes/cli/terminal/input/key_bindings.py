@@ -64,8 +64,8 @@ class ApprovalKey(Struct, frozen=True):
 
 
 class KeyAction(Struct, frozen=True):
-    """A key for the session: `expand`, `pick_model`, `pick_conversation`, `cycle_mode`, `rewind`, `take_back`,
-    `take_back_all`, `send_held`, `drop_held` or `leave_job`."""
+    """A key for the session: `expand`, `pick_model`, `pick_conversation`, `cycle_mode`, `rewind`, `background`,
+    `take_back`, `take_back_all`, `send_held`, `drop_held` or `leave_job`."""
 
     name: str
 
@@ -236,6 +236,19 @@ class InputActions:
         elif self._bottom.held:
             self.request("send_held")
 
+    def send_as(self, mode: str) -> None:
+        """Send the input after the running turn, or to it; the usual way while none runs."""
+        text = self._buffer.text
+        if self.is_running and text.strip() and not text.startswith("/") and not self._bottom.approvals.entry:
+            self.clear_input()
+            self._send(f"/{mode} {self._pastes.expand(text)}", self._pastes.show_labels(text))
+        else:
+            self.send()
+
+    @property
+    def is_running(self) -> bool:
+        return self._bottom.status.is_running
+
     def _send(self, text: str, shown: str, *, rewinds: bool = False) -> None:
         self._count += 1
         if self._bottom.status.hint:
@@ -391,6 +404,9 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
             made.add(*sequence, filter=when, eager=eager)(lambda _event: to())
 
     bind(keys.send, lambda: _enter(buffer, actions))
+    bind(keys.queue, lambda: actions.send_as("queue"))
+    bind(keys.steer, lambda: actions.send_as("steer"))
+    bind(keys.background, lambda: actions.request("background"), typing & Condition(lambda: actions.is_running))
     bind(keys.newline, lambda: buffer.newline(copy_margin=False))
     bind(keys.interrupt, actions.interrupt)
     bind(("<sigint>",), actions.interrupt, ~Condition(lambda: actions.ignores_signals))

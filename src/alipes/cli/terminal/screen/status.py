@@ -73,6 +73,7 @@ class StatusLine:
             case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)
                 self._name_tools()
+                self.refresh_branch()
             case turns.Said():
                 self._count(event)
             case turns.ModeChanged(mode):
@@ -87,6 +88,7 @@ class StatusLine:
 
     def command_ended(self) -> None:
         self._began, self.activity = None, ""
+        self.refresh_branch()
 
     def reset_usage(self) -> None:
         self.cost, self.context_tokens = 0.0, 0

@@ -1,15 +1,13 @@
 """The plan of the model as a checklist: live while the turn runs, printed once when it is final."""
 
-import re
-
 from msgspec import Struct
 
 from alipes.console.render import sanitize
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
+from alipes.kernel.tool_labels import plan_items
 
 MAX_LIVE_ITEMS = 8
 """Items shown while the turn runs; finished ones give way first."""
-_ITEM = re.compile(r"^\[([ >x-])\] [^:\n]*: (.*)$", re.MULTILINE)
 
 
 class PlanItem(Struct, frozen=True):
@@ -27,7 +25,7 @@ class TodoView:
 
     def update(self, text: str) -> None:
         """Read the list from the result of the todo tool."""
-        self._items = tuple(PlanItem(found[1], sanitize(found[2])) for found in _ITEM.finditer(text))
+        self._items = tuple(PlanItem(state, sanitize(item)) for state, item in plan_items(text))
 
     @property
     def is_final(self) -> bool:

@@ -67,6 +67,7 @@ class RunningCall:
         took = f" {_format_clock(seconds)}" if seconds >= 2 else ""
         head, _ = _format_head(self.call, columns - len(took) - 2, style)
         rows = [f"{apply_style(style.working, style.accent)} {head}{apply_style(took, style.faint)}"]
+        rows += _format_other_lines(self.call, draw)[0]
         if self._subagents is not None:
             return rows + self._subagents.rows(columns, style, now)
         shown = [line for line in map(_apply_carriage_return, self._lines) if line.strip()][-lines:]
@@ -89,7 +90,8 @@ def render_finished(record: CallRecord, draw: DrawContext, *, diff_shown: bool =
     call, result, style = record.call, record.result, draw.style
     below, cut = ([], False) if diff_shown else _render_details(record, draw)
     row, shortened = _format_finished_row(record, draw, shows_output=bool(below) and not cut)
-    rows = [row]
+    others, cut_lines = _format_other_lines(call, draw)
+    rows, cut = [row, *others], cut or cut_lines
     for path in result.files if result.outcome == "ok" else ():
         rows += [f"  {apply_style(truncate(sanitize(path), draw.columns - 2, style.more), style.faint)}"]
         rows += images.render_image(path, style.images, draw.columns)
@@ -185,12 +187,27 @@ def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool, counted: bo
 def _format_head(call: ToolCall, columns: int, style: TerminalStyle) -> tuple[str, bool]:
     """The tool and its main argument, and whether it was cut."""
     label = describe_tool(call)
-    verb, object = to_one_line(label.verb), to_one_line(label.object)
+    verb, object = to_one_line(label.verb), to_one_line(next(iter(_command_lines(call)), label.object))
     room = columns - len(verb) - 1
     if not object or room < 4:
         return apply_style(truncate(verb, max(1, columns)), style.strong), bool(object)
     shown = truncate(object, room, style.more)
     return f"{apply_style(verb, style.strong)} {shown}", shown != object
+
+
+def _format_other_lines(call: ToolCall, draw: DrawContext) -> tuple[list[str], bool]:
+    """The lines of a command below its first one, such as a here-document, and whether some were left out."""
+    style, lines = draw.style, _command_lines(call)[1:]
+    shown = lines if len(lines) == EXCERPT_ROWS + 1 else lines[:EXCERPT_ROWS]
+    rows = [f"    {truncate(line.expandtabs(4), max(1, draw.columns - 4), style.more)}" for line in shown]
+    if left := len(lines) - len(shown):
+        rows.append("    " + apply_style(f"{style.more} {left:,} more lines ({style.expand_key})", style.faint))
+    return rows, bool(left)
+
+
+def _command_lines(call: ToolCall) -> list[str]:
+    """The lines of a command; none for other calls."""
+    return sanitize(describe_tool(call).object).strip().split("\n") if call.name == "terminal" else []
 
 
 def _format_output(line: str, columns: int, style: TerminalStyle) -> str:
