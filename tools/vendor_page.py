@@ -48,10 +48,7 @@ export { addEntities } from "entities";
     "entities.js": 'export { characterEntities } from "character-entities";\n',
     "uplot.js": 'export { default } from "uplot";\n',
 }
-COPIES = {
-    "uplot.css": ("uplot", "dist/uPlot.min.css"),
-    "uplot.d.ts": ("uplot", "dist/uPlot.d.ts"),
-}
+COPIES = {"uplot.css": ("uplot", "dist/uPlot.min.css"), "uplot.d.ts": ("uplot", "dist/uPlot.d.ts")}
 """Files that are copied: package and path in it."""
 STANDINS = {
     "entities": """\
@@ -65,9 +62,7 @@ export const decodeHTMLStrict = decodeHTML;
 }
 """Modules that take the place of packages: the page loads the names of entities when a text has one, and the browser
 knows classes of characters and addresses."""
-EMPTY = [
-    *("rules_block/html_block", "rules_inline/html_inline", "rules_inline/linkify", "rules_inline/strikethrough"),
-]
+EMPTY = [*("rules_block/html_block", "rules_inline/html_inline", "rules_inline/linkify", "rules_inline/strikethrough")]
 """Rules of markdown-it that the page leaves out or has itself."""
 VERSIONS = {"markdown-it": "14"}
 """The newest of these: the next one is a single file, of which no part can be taken."""
@@ -122,7 +117,15 @@ def _build(work: Path) -> dict[str, bytes]:
         (work / name).write_text(entry)
         packages = [package for package, module in PACKAGES.items() if module == name]
         notice = ", ".join(f"{package} {_manifest(work, package)['version']}" for package in packages)
-        command = ["node_modules/.bin/esbuild", name, "--bundle", "--minify", "--format=esm", "--target=es2022", *aliases]
+        command = [
+            "node_modules/.bin/esbuild",
+            name,
+            "--bundle",
+            "--minify",
+            "--format=esm",
+            "--target=es2022",
+            *aliases,
+        ]
         banner = f"--banner:js=/* {notice}; licences: vendor.toml */"
         built[name] = subprocess.run([*command, banner], cwd=work, check=True, capture_output=True).stdout
     for name, (package, path) in COPIES.items():
