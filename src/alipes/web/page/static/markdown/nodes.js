@@ -118,8 +118,8 @@ class NodeBuilder {
       box.append(node);
     } else parent.append(node);
     if (token.type === "footnote_open") node.append(footnoteMark(token.info), " ");
-    const start = token.attrGet("start");
-    if (start !== null) {
+    const start = String(token.attrGet("start") ?? "");
+    if (start) {
       node.setAttribute("start", start);
       if (start.length > 2) node.style.paddingInlineStart = `${start.length + 1.5}ch`;
     }
