@@ -26,6 +26,8 @@ PACKAGES = {
     "htm": "preact.js",
     "markdown-it": "markdown-it.js",
     "character-entities": "entities.js",
+    "highlight.js": "highlight.js",
+    "temml": "temml.js",
     "uplot": "uplot.js",
 }
 """Each package, and the module that it is built into."""
@@ -46,6 +48,29 @@ export { default as Token } from "markdown-it/lib/token.mjs";
 export { addEntities } from "entities";
 """,
     "entities.js": 'export { characterEntities } from "character-entities";\n',
+    "highlight.js": """\
+import hljs from "highlight.js/lib/common";
+class Nodes {
+  constructor() { this.root = document.createDocumentFragment(); this.open = [this.root]; }
+  addText(text) { if (text) this.open.at(-1).append(text); }
+  startScope(scope) {
+    const span = document.createElement("span");
+    span.className = "hl-" + scope.split(".")[0];
+    this.open.at(-1).append(span);
+    this.open.push(span);
+  }
+  endScope() { this.open.pop(); }
+  openNode(scope) { this.startScope(scope); }
+  closeNode() { this.endScope(); }
+  __addSublanguage(emitter) { this.open.at(-1).append(emitter.root); }
+  finalize() {}
+  toHTML() { return ""; }
+}
+hljs.configure({ __emitter: Nodes });
+export const colour = (code, language) =>
+  hljs.getLanguage(language) ? hljs.highlight(code, { language, ignoreIllegals: true })._emitter.root : null;
+""",
+    "temml.js": 'export { default } from "temml";\n',
     "uplot.js": 'export { default } from "uplot";\n',
 }
 COPIES = {"uplot.css": ("uplot", "dist/uPlot.min.css"), "uplot.d.ts": ("uplot", "dist/uPlot.d.ts")}
@@ -135,7 +160,7 @@ def _build(work: Path) -> dict[str, bytes]:
         text = text.replace("export = uPlot;", "export default uPlot;")
         built[name] = text.encode()
     for package in PACKAGES:
-        (licence,) = (each for each in (work / "node_modules" / package).iterdir() if each.stem.lower() == "license")
+        licence, *_ = (each for each in (work / "node_modules" / package).iterdir() if each.stem.lower() == "license")
         built[f"licences/{_plain(package)}.txt"] = licence.read_bytes()
     return built
 

@@ -25,6 +25,7 @@ READ_TREE = """async (text) => {
     }
     if (node.className === "table-scroll") return read(node.firstElementChild);
     if (node.className === "target") return "";
+    if (tag === "code" && node.title) return ["code", "", [node.title]];
     if (tag === "a") {
       const kind = node.className === "picture-link" ? "img" : "a";
       const note = node.querySelector(":scope > .target")?.textContent.slice(2, -1);

@@ -8,8 +8,11 @@ import pytest
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
 from markdown_it import MarkdownIt
+from playwright.async_api import expect
 
 from tests.page.markdown_tree import READ_TREE, read_html, simplify, without_links
+from tests.page.test_chat import send
+from tests.world.model_server import Say
 
 pytestmark = [pytest.mark.deadline(300), pytest.mark.service("chromium")]
 CORPORA = Path(__file__).parents[1] / "corpora" / "markdown"
@@ -93,3 +96,17 @@ async def test_texts_that_models_write_lose_nothing(site, step):
         await page.evaluate(OPEN_PAGE)
         for name, sample in SAMPLES.items():
             assert await show(page, sample["markdown"], step) == sample["shown"], name
+
+
+async def test_code_has_colours_and_formulas_are_mathml_once_their_block_is_finished(site):
+    text = 'Before $x^2$.\n\n```python\ndef greet(name):\n    return f"hello {name}"\n```\n\n$$\\frac{a}{b}$$\n\n$\\nosuch{$\n'
+    async with site((Say(text),)) as running:
+        page = await running.log_in()
+        assert not [url for url in running.requests if "temml" in url or "highlight" in url]
+        await send(page, "go")
+        body = page.locator(".sheets .msg.assistant .body")
+        await expect(body.locator("code.maths.block mfrac")).to_have_count(1)
+        await expect(body.locator("p code.maths msup")).to_have_count(1)
+        await expect(body.locator("pre .hl-keyword").first).to_have_text("def")
+        await expect(body.locator("pre")).to_have_text('def greet(name):\n    return f"hello {name}"\n')
+        await expect(body).to_contain_text("\\nosuch{")

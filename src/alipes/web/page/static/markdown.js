@@ -2,6 +2,7 @@
 import { addEntities } from "./vendor/markdown-it.js";
 import { buildNodes, updateNode } from "./markdown/nodes.js";
 import { parse } from "./markdown/parser.js";
+import { typeset } from "./markdown/typeset.js";
 
 export { codeBlock, colourDiff, safeLink } from "./markdown/nodes.js";
 
@@ -54,6 +55,7 @@ export class MarkdownWriter {
   /** @type {Block[]} Finished blocks that a definition or the names of characters may change. */
   #open = [];
   #isPlain = false;
+  #hasEnded = false;
   #endsWithReturn = false;
   #waitsForEntities = false;
 
@@ -73,7 +75,11 @@ export class MarkdownWriter {
   }
 
   end() {
-    this.#attempt(() => this.#define(this.#tail));
+    this.#attempt(() => {
+      this.#define(this.#tail);
+      this.#hasEnded = true;
+      typeset(this.#live);
+    });
   }
 
   /** Show the text as it is if it cannot be shown otherwise. @param {() => void} act */
@@ -100,6 +106,7 @@ export class MarkdownWriter {
       const [from, to] = block[0]?.map ?? [0, 0];
       const source = text.slice(lineStart(text, from), lineStart(text, to));
       if (/[[&]/.test(source)) this.#open.push({ text: source, nodes });
+      typeset(nodes);
     }
     this.#tail = this.#tail.slice(cut);
   }
@@ -114,6 +121,7 @@ export class MarkdownWriter {
   #showAgain() {
     for (const block of this.#open) {
       block.nodes = this.#replace(block.nodes, buildNodes(parse(block.text, { references: { ...this.#env.references } })));
+      typeset(block.nodes);
     }
   }
 
@@ -139,6 +147,7 @@ export class MarkdownWriter {
     const show = () => {
       this.#showAgain();
       this.#showTail();
+      if (this.#hasEnded) typeset(this.#live);
     };
     loadEntities().then(() => this.#attempt(show), () => {}); // without them a name stays as it was written
   }

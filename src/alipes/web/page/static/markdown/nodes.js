@@ -118,8 +118,8 @@ class NodeBuilder {
       box.append(node);
     } else parent.append(node);
     if (token.type === "footnote_open") node.append(footnoteMark(token.info), " ");
-    const start = token.attrGet("start");
-    if (start !== null) {
+    const start = String(token.attrGet("start") ?? "");
+    if (start) {
       node.setAttribute("start", start);
       if (start.length > 2) node.style.paddingInlineStart = `${start.length + 1.5}ch`;
     }
@@ -235,7 +235,7 @@ export function buildNodes(tokens) {
 }
 
 /** Make a node equal to another one, and keep all of it that is equal already: what is selected stays so.
- * @param {ChildNode} old @param {ChildNode} wanted @returns {ChildNode} The node that stands there then. */
+ * @param {ChildNode} old @param {ChildNode} wanted @returns {ChildNode} The node that is there then. */
 export function updateNode(old, wanted) {
   if (old.isEqualNode(wanted)) return old;
   if (old instanceof Text && wanted instanceof Text) {

@@ -146,7 +146,7 @@ function addFootnoteMark(state, silent) {
   return true;
 }
 
-/** @type {import("../vendor/markdown-it.js").InlineRule} An address with its scheme, as it stands. */
+/** @type {import("../vendor/markdown-it.js").InlineRule} An address with its scheme, without any markup. */
 function addUrl(state, silent) {
   const found = state.linkLevel ? null : findUrl(state.src, state.pos, state.posMax);
   if (!found || !state.pending.endsWith(state.src.slice(found.start, state.pos))) return false;
