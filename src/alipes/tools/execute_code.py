@@ -65,7 +65,7 @@ class ExecuteCode:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         output = CommandOutput(self._spill)
-        scope = CommandScope(act.session, act.workdir, act.turn)
+        scope = CommandScope(act.session, act.workdir, act.turn, title="Python code of execute_code")
         here, seen = self._backend.scratch(scope)
         with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
             folder = Path(name)

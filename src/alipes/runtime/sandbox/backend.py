@@ -29,6 +29,8 @@ class CommandScope(Struct, frozen=True):
     """Run on the host: a person approved exactly this command."""
     write: tuple[str, ...] = ()
     """More paths that a sandboxed command may change, because the operator listed them."""
+    title: str = ""
+    """What a person is told that runs; empty: the command itself."""
 
 
 class CommandBackend(Protocol):

@@ -151,7 +151,7 @@ class TerminalTool:
                 await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
-        notes = "".join(f"\n[{note}]" for note in child.notes)
+        notes = "".join(f"\n[{note}]" for note in child.notes if note != child.refusal)
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
@@ -187,7 +187,9 @@ class TerminalTool:
 async def read_until_exit(
     child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
-    """Read its output until it exits. False if it timed out; waiting for a person does not count."""
+    """Read its output until it exits. False if it timed out; waiting for a person does not count. It is ended if a
+    person says no to a connection."""
+    child.end_when_refused()
     while True:
         try:
             async with asyncio.timeout(limit) as clock:

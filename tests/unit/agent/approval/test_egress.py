@@ -128,7 +128,7 @@ async def test_a_no_is_remembered_for_the_turn():
     person = Person()
     async with open_rights(person) as rights:
         whys = {await rights.decide(request("x.example", turn=make_turn())) for _ in range(20)}
-    assert whys == {"x.example:443 is not allowed: denied by the user. Do not try to work around this."}
+    assert whys == {"The user said no to a connection to x.example. Do not try to work around this."}
     assert len(person.asked) == 1
 
 
