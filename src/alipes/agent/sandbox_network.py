@@ -22,7 +22,7 @@ from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.http.upstream import UpstreamConnector
 from alipes.runtime.processes.socket_peers import find_namespaced_peers, parent_of
 from alipes.runtime.sandbox import connect
-from alipes.runtime.sandbox.agent_relay import LoginRequest, SshAgentRelay
+from alipes.runtime.sandbox.agent_relay import SshAgentRelay, SshLogin
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import PROXY_PORT
 from alipes.runtime.sandbox.policy import short_hash
@@ -151,7 +151,7 @@ class SandboxNetwork:
         finally:
             connections.remove(connection)
 
-    async def _may_sign(self, scope: CommandScope, login: LoginRequest) -> bool:
+    async def _may_sign(self, scope: CommandScope, login: SshLogin) -> bool:
         """True if the program has made a connection for which the person lets it use the keys."""
         for connection in tuple(self._connections.get(scope.session, ())):
             if connection.login in (b"", login.session) and await asyncio.to_thread(connection.was_made_by, login.pid):

@@ -27,7 +27,7 @@ _PEER = struct.Struct("3i")
 """Process, user and group at the other end of a socket."""
 
 
-class LoginRequest(Struct, frozen=True):
+class SshLogin(Struct, frozen=True):
     """A program wants to log in to a server with a key."""
 
     pid: int
@@ -39,7 +39,7 @@ class LoginRequest(Struct, frozen=True):
 class SshAgentRelay:
     """Serves one socket per conversation; its tasks end with it."""
 
-    def __init__(self, agent: str, may_sign: Callable[[CommandScope, LoginRequest], Awaitable[bool]]) -> None:
+    def __init__(self, agent: str, may_sign: Callable[[CommandScope, SshLogin], Awaitable[bool]]) -> None:
         """`agent`: path of the user's agent. `may_sign` asks the person, or knows the answer."""
         self._agent, self._may_sign = agent, may_sign
         self._group = asyncio.TaskGroup()
@@ -108,7 +108,7 @@ class SshAgentRelay:
         if not (login := find_login(message[5:])):
             return False
         pid = _PEER.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
-        return await self._may_sign(scope, LoginRequest(pid, login))
+        return await self._may_sign(scope, SshLogin(pid, login))
 
 
 def find_login(request: bytes) -> bytes:
