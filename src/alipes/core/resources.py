@@ -74,6 +74,7 @@ async def open_resources(
     stack.push_async_callback(namespaces.close_all)
     extras = SandboxExtras(network_variables(network), (CONNECT_FILE,))
     backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, extras))
+    backend.report_to(network.commands)
     background = await stack.enter_async_context(
         BackgroundProcesses(spill, backend=backend, records=store.background_processes)
     )

@@ -398,7 +398,8 @@ def _approval_head(asked: ApprovalAsked) -> str:
     if asked.call.name != NETWORK:
         return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked))}\n"
     title, call = escape_markdown(describe_call(asked.call).title), _shorten_call(asked)
-    return f"**{title}**\n\n" + (f"{_fence(call)}\n" if call else "") + f"Why: {why}.\n\n"
+    again = why.partition(". ")[2] if why.startswith("connects to ") else f"Why: {why}"  # the title names the host
+    return f"**{title}**\n\n" + (f"{_fence(call)}\n" if call else "") + (f"{again}.\n\n" if again else "")
 
 
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:

@@ -3,14 +3,19 @@
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.kernel.formatting import format_count
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import ApprovalAsked, ApprovalChoice
 
 NETWORK = "network"
-"""The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
+"""The name of a call that asks for a connection.
+
+`host` and `port`; `command`, if it is known which one wants to connect; `keys`, if it may use the SSH keys; `group` and
+`hosts`, if a yes covers other hosts too.
+"""
 SSH_AGENT = "ssh_agent"
-"""The name of a call that asks to sign with the person's SSH agent."""
+"""The name of a call that asks to log in at `host` and `port` with the person's SSH agent."""
 MCP_SAMPLING = "mcp_sampling"
 """The name of a call that asks whether an MCP server may ask a model: `server`."""
 MEMORY = "memory"
@@ -34,6 +39,8 @@ class CallText(Struct, frozen=True):
     """The command, the code, the hosts or the arguments; empty if the title says everything."""
     details: tuple[str, ...] = ()
     """Everything else that decides what happens, such as `folder: /home/ann/project`."""
+    more: str = ""
+    """What is shown on request only: all hosts of a group."""
 
     @property
     def text(self) -> str:
@@ -60,7 +67,8 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     if call.name == NETWORK:
         return _describe_connection(call.args)
     if call.name == SSH_AGENT:
-        return CallText("Let this command sign in with your SSH keys?", "")
+        place = f" at {_format_host(call.args['host'])}:{call.args.get('port')}" if "host" in call.args else ""
+        return CallText(f"Let this command use your SSH keys{place}?", "")
     if call.name == MEMORY:
         return _describe_note(call.args, diff)
     if call.name == MCP_SAMPLING:
@@ -100,13 +108,19 @@ def is_message_source(source: str) -> bool:
 
 
 def _describe_connection(args: dict[str, Json]) -> CallText:
-    hosts = args.get("hosts")
+    command, port, place = args.get("command"), args.get("port"), _format_host(args.get("host"))
+    details = (f"Asked by: {_format_value(command)}",) if command else ()
+    if args.get("keys"):
+        return CallText(f"Allow a connection to {place}:{port}? It may use your SSH keys.", "", details)
     if "group" in args:
-        listed = "\n".join(_format_host(host) for host in hosts) if isinstance(hosts, list) else ""
-        return CallText(f"Allow connections to {_format_value(args['group'])}?", listed)
-    port = args.get("port")
-    details = (f"port: {port}",) if port not in (None, *_USUAL_PORTS) else ()
-    return CallText(f"Allow a connection to {_format_host(args.get('host'))}?", "", details)
+        found = args.get("hosts")
+        hosts = found if isinstance(found, list) else []
+        if not args.get("host"):  # asked by an earlier version
+            place = f"one of {len(hosts)}"
+        group = f"{_format_value(args['group'])}, {format_count(len(hosts), 'host')}"
+        return CallText(f"Allow a connection to {place} ({group})?", "", details, "\n".join(map(_format_host, hosts)))
+    details = (*details, f"port: {port}") if port not in (None, *_USUAL_PORTS) else details
+    return CallText(f"Allow a connection to {place}?", "", details)
 
 
 def _format_host(host: Json) -> str:

@@ -87,7 +87,7 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
 Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, weakref=True):
     role: Role
     parts: tuple[Part, ...]
 

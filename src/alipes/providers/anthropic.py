@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -183,15 +184,20 @@ _LEAST = 1024
 class AnthropicProvider:
     def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._endpoint, self._http = endpoint, http
+        self._converted: dict[str, wire.ConvertedMessages[JsonObject]] = {}
+        """By model."""
 
     def stream(self, request: Request) -> ModelStream:
         place = ModelTarget(self._endpoint, request.model)
-        body = _to_wire(request, place.name) | request.extra
+        known = self._converted.get(place.name)
+        if known is None:
+            known = self._converted[place.name] = wire.ConvertedMessages(partial(_blocks, us=place.name))
+        body = _to_wire(request, known) | request.extra
         return ModelStream(self._http, build_request(place, "/messages", body), AnthropicStreamParser(place))
 
 
-def _to_wire(request: Request, us: str) -> JsonObject:
-    messages = _messages(request.messages, us)
+def _to_wire(request: Request, known: wire.ConvertedMessages[JsonObject]) -> JsonObject:
+    messages = _messages(request.messages, known)
     _mark_cache_breakpoints(messages)
     body: JsonObject = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
     body["messages"] = messages
@@ -241,23 +247,25 @@ def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
     The server searches only twenty blocks back from a breakpoint, and a round of many calls is
     longer. Together with the one on the system prompt these are the four that the API allows.
     """
-    ends = [message for message in messages if message["role"] == "user"][-3:]
-    for message in ends:
-        message["content"][-1]["cache_control"] = wire.CACHE_MARK
+    for at in [at for at, message in enumerate(messages) if message["role"] == "user"][-3:]:
+        messages[at] = wire.mark_last_block(messages[at])
 
 
-def _messages(messages: Sequence[Message], us: str) -> list[JsonObject]:
+def _blocks(message: Message, us: str) -> list[JsonObject]:
+    return _assistant_blocks(message, us) if message.role == "assistant" else list(_user_blocks(message))
+
+
+def _messages(messages: Sequence[Message], known: wire.ConvertedMessages[JsonObject]) -> list[JsonObject]:
     """Messages in alternating roles, as the API requires."""
     sent: list[JsonObject] = []
-    for message in messages:
+    for message, blocks in zip(messages, known.of(messages), strict=True):
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_assistant_blocks(message, us) if role == "assistant" else _user_blocks(message))
         if not blocks:
             continue
         if sent and sent[-1]["role"] == role:
             sent[-1]["content"] += blocks
         else:
-            sent.append({"role": role, "content": blocks})
+            sent.append({"role": role, "content": [*blocks]})
     return sent
 
 

@@ -322,16 +322,20 @@ class OpenAIChatProvider:
         self._dialect = dialect_of(endpoint.base_url)
         self._endpoint = msgspec.structs.replace(endpoint, headers={**self._dialect.headers, **endpoint.headers})
         self._http = http
+        self._forms: dict[tuple[str, bool], _Messages] = {}
+        """By model, and whether contents are in parts."""
 
     def stream(self, request: Request) -> ModelStream:
-        place = ModelTarget(self._endpoint, request.model)
-        body = _to_wire(request, place.name, self._dialect) | request.extra
+        place, dialect = ModelTarget(self._endpoint, request.model), self._dialect
+        marked = bool(dialect.marks) and dialect.marks in request.model
+        form = self._forms.get((place.name, marked))
+        if form is None:
+            form = self._forms[place.name, marked] = _Messages(place.name, dialect, in_parts=marked)
+        body = _to_wire(request, form.of(request), dialect, marked=marked) | request.extra
         return ModelStream(self._http, build_request(place, "/chat/completions", body), ChatStreamParser(place))
 
 
-def _to_wire(request: Request, us: str, spoken: Dialect) -> JsonObject:
-    marked = bool(spoken.marks) and spoken.marks in request.model
-    messages = _Messages(us, spoken, in_parts=marked).of(request)
+def _to_wire(request: Request, messages: list[JsonObject], spoken: Dialect, *, marked: bool) -> JsonObject:
     if marked:
         _mark_cache_breakpoints(messages)
     body: JsonObject = {"model": request.model, "stream": True, "messages": messages, **spoken.body}
@@ -358,10 +362,10 @@ def _to_wire(request: Request, us: str, spoken: Dialect) -> JsonObject:
 
 def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
     """Set prompt cache breakpoints: system prompt, end of this request and of the two before."""
-    ends = [message for message in messages if message["role"] in ("user", "tool")]
-    system = [message for message in messages[:1] if message["role"] == "system"]
-    for message in (*system, *ends[-3:]):
-        message["content"][-1]["cache_control"] = wire.CACHE_MARK
+    ends = [at for at, message in enumerate(messages) if message["role"] in ("user", "tool")]
+    system = [at for at, message in enumerate(messages[:1]) if message["role"] == "system"]
+    for at in (*system, *ends[-3:]):
+        messages[at] = wire.mark_last_block(messages[at])
 
 
 def _decode_seal(seal: str) -> Seal:
@@ -377,10 +381,11 @@ class _Messages:
 
     def __init__(self, us: str, spoken: Dialect, *, in_parts: bool) -> None:
         self._us, self._spoken, self._in_parts = us, spoken, in_parts
+        self._converted = wire.ConvertedMessages(self._to_wire)
 
     def of(self, request: Request) -> list[JsonObject]:
         system = [{"role": "system", "content": self._content(request.system)}] if request.system else []
-        rest = [message for said in request.messages for message in self._to_wire(said)]
+        rest = [message for converted in self._converted.of(request.messages) for message in converted]
         return self._spaced([*system, *rest])
 
     def _to_wire(self, message: Message) -> Sequence[JsonObject]:

@@ -1,6 +1,7 @@
 """OpenAI's responses API: requests and streams."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -222,21 +223,26 @@ _decode = msgspec.json.Decoder(dict[str, Json]).decode
 class OpenAIResponsesProvider:
     def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._endpoint, self._http = endpoint, http
+        self._converted: dict[str, wire.ConvertedMessages[JsonObject]] = {}
+        """By model."""
 
     def stream(self, request: Request) -> ModelStream:
         place = ModelTarget(self._endpoint, request.model)
-        body = _to_wire(request, place.name) | request.extra
+        known = self._converted.get(place.name)
+        if known is None:
+            known = self._converted[place.name] = wire.ConvertedMessages(partial(_items, us=place.name))
+        body = _to_wire(request, known) | request.extra
         return ModelStream(self._http, build_request(place, "/responses", body), ResponsesStreamParser(place))
 
 
-def _to_wire(request: Request, us: str) -> JsonObject:
+def _to_wire(request: Request, known: wire.ConvertedMessages[JsonObject]) -> JsonObject:
     body: JsonObject = {
         "model": request.model,
         "stream": True,
         "store": False,
         # Nothing is stored there: reasoning is returned encrypted and sent back with the next request.
         "include": ["reasoning.encrypted_content"],
-        "input": [item for message in request.messages for item in _items(message, us)],
+        "input": [item for items in known.of(request.messages) for item in items],
         "max_output_tokens": request.max_tokens,
     }
     if request.system:

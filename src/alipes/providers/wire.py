@@ -4,12 +4,14 @@ import base64
 import hashlib
 import re
 import secrets
-from typing import Any, TypeAlias
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.messages import Image, Json, Role, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, Message, Role, ToolCall, ToolResult
 from alipes.kernel.turns import StopReason, Usage
 from alipes.kernel.untrusted import escape_notice
 
@@ -21,6 +23,36 @@ CACHE_MARK = {"type": "ephemeral"}
 """Marks a prompt cache breakpoint for Anthropic's models."""
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
+
+
+T = TypeVar("T")
+
+
+class ConvertedMessages(Generic[T]):
+    """Messages in the form of one API, each converted once: a step of a turn converts only its new messages.
+
+    By identity, as long as the message itself is in memory. Callers must not change what they get.
+    """
+
+    def __init__(self, convert: Callable[[Message], Sequence[T]]) -> None:
+        self._convert = convert
+        self._known: dict[int, tuple[weakref.ref[Message], Sequence[T]]] = {}
+
+    def of(self, messages: Sequence[Message]) -> Iterator[Sequence[T]]:
+        for message in messages:
+            found = self._known.get(id(message))
+            yield self._add(message) if found is None else found[1]
+
+    def _add(self, message: Message) -> Sequence[T]:
+        converted, key, known = self._convert(message), id(message), self._known
+        known[key] = weakref.ref(message, lambda _: known.pop(key, None)), converted
+        return converted
+
+
+def mark_last_block(message: JsonObject) -> JsonObject:
+    """The message with a prompt cache breakpoint at its end."""
+    *blocks, last = message["content"]
+    return {**message, "content": [*blocks, {**last, "cache_control": CACHE_MARK}]}
 
 
 def notice(text: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -17,6 +17,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
+from alipes.runtime.sandbox.running_commands import RunningCommands
 
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
@@ -68,6 +69,7 @@ class ChosenBackend:
         self._opened: dict[str, tuple[str, tuple[str, ...]]] = {}
         """By conversation: the latest call with approved paths, and these."""
         self.check_result: BackendCheck | None = None
+        self._running = RunningCommands()
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,6 +121,10 @@ class ChosenBackend:
     def _chosen(self) -> CommandBackend:
         assert self._backend is not None, "choose() first"
         return self._backend
+
+    def report_to(self, running: RunningCommands) -> None:
+        """Add to `running` what runs in it from now on."""
+        self._running = running
 
     async def choose(self) -> CommandBackend:
         """Find the backend; once. Raises ConfigError if the configured one does not work here."""
@@ -189,7 +195,8 @@ class ChosenBackend:
             del self._opened[scope.session]
             scope = structs.replace(scope, write=(*scope.write, *paths))
         async with backend.open(command, scope, cwd=cwd, env=env, link=link) as child:
-            yield child
+            with self._running.add(scope, command, child) if not scope.outside else nullcontext():
+                yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         return path if self._backend is None else self._backend.host_path(path, scope)

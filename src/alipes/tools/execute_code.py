@@ -65,7 +65,8 @@ class ExecuteCode:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         output = CommandOutput(self._spill)
-        scope = CommandScope(act.session, act.workdir, act.turn, call=act.call_id)
+        title = "Python code of execute_code"
+        scope = CommandScope(act.session, act.workdir, act.turn, call=act.call_id, title=title)
         here, seen = self._backend.scratch(scope)
         with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
             folder = Path(name)

@@ -1,6 +1,7 @@
 """Egress rights: which hosts commands and fetches may connect to, by the settings or by a person's answer.
 
 A yes for one package registry allows all of them, and one for a git remote of the project allows its other remotes.
+A yes for SSH connections that may use the person's keys is another one than for the host.
 """
 
 import asyncio
@@ -19,13 +20,14 @@ from msgspec import Struct
 
 from alipes.config.settings import EgressConfig
 from alipes.kernel.approvals import NETWORK
-from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
+from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered, denial_reason
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import DecideEgress, EgressRequest, EgressRule, format_authority, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
+from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.tasks import unwrap_error_group
 
 AskEgress: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
@@ -47,9 +49,17 @@ _REGISTRY_VARIABLES = (
     "CARGO_REGISTRIES_CRATES_IO_INDEX", "BUNDLE_MIRROR__ALL",
 )  # fmt: skip
 MAX_ENDED_TURNS = 256
+MAX_PROJECTS = 1024
+"""Conversations whose git remotes are remembered."""
 MAX_GIT_CONFIG_BYTES = 1_000_000
 HOW_TO_ALLOW = "To allow it, add it to egress.allow in config.toml."
 _SCP_URL = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9a-fA-F:]+\]|[^@/:\s]+):(?!//)")
+
+
+class DeniedByPerson(str):
+    """Why a connection is not allowed, as a sentence: a person has just said no to it."""
+
+    __slots__ = ()
 
 
 class EgressTarget(Struct, frozen=True):
@@ -61,16 +71,24 @@ class EgressTarget(Struct, frozen=True):
     """Completes a sentence about the call: `connects to ...`."""
     hosts: tuple[str, ...] = ()
     """All of the group; empty if it is one host."""
+    keys: bool = False
+    """With the person's SSH keys."""
 
     @property
     def allows(self) -> str:
         """What a yes allows: with other hosts a group is another one."""
-        return " ".join((self.name, *self.hosts))
+        return " ".join((self.name, *self.hosts, *(["with SSH keys"] if self.keys else [])))
 
-    def to_call(self, port: int) -> ToolCall:
+    def to_call(self, request: EgressRequest) -> ToolCall:
         """The call that a person is asked about."""
-        place: dict[str, Json] = {"group": self.name, "hosts": [*self.hosts]} if self.hosts else {"host": self.name}
-        return ToolCall(os.urandom(6).hex(), NETWORK, {**place, "port": port})
+        args: dict[str, Json] = {"host": request.host if self.hosts else self.name, "port": request.port}
+        if self.hosts:
+            args |= {"group": self.name, "hosts": [*self.hosts]}
+        if self.keys:
+            args |= {"host": request.host, "keys": True}
+        if request.command:
+            args["command"] = request.command
+        return ToolCall(os.urandom(6).hex(), NETWORK, args)
 
 
 _AnswerKey: TypeAlias = tuple[str, bool]
@@ -87,6 +105,11 @@ class _TurnRights:
         """Targets allowed for the conversation or always."""
         self.questions: dict[_AnswerKey, asyncio.Task[str]] = {}
 
+    def allow(self, target: EgressTarget) -> bool:
+        """True if the person said yes to it, also before text was read that makes the question come again."""
+        answers = (self.answers.get((target.allows, tainted)) for tainted in (False, True))
+        return target.allows in self.standing or "" in answers
+
     async def ask(self, put: Callable[[], Awaitable[ApprovalDecision]], key: _AnswerKey, place: str) -> str:
         """Put a question and remember the answer, also if the connections that wait for it have given up."""
         try:
@@ -99,13 +122,15 @@ class _TurnRights:
             else:  # looked up each time: it can be revoked
                 self.standing.add(key[0])
             return ""
-        sentence = f"{place} is not allowed: {why}."
         if decision is None:
-            return f"{sentence} {HOW_TO_ALLOW}"
-        if not isinstance(decision, QuestionUndelivered):
-            sentence = f"{sentence} Do not try to work around this."
+            return f"{place} is not allowed: {why}. {HOW_TO_ALLOW}"
+        if isinstance(decision, QuestionUndelivered):
+            self.answers[key] = f"{place} is not allowed: {why}."
+            return self.answers[key]
+        note = f': "{decision.why}"' if isinstance(decision, DeniedBecause) else ""
+        sentence = f"The user said no to a connection to {place}{note}. Do not try to work around this."
         self.answers[key] = sentence
-        return sentence
+        return DeniedByPerson(sentence)
 
     def withdraw_questions(self) -> None:
         for question in self.questions.values():
@@ -124,7 +149,8 @@ class EgressRights:
         registries: Iterable[str] = (),
         is_tainted: Callable[[Turn, str], Awaitable[bool]] | None = None,
     ) -> None:
-        """`guard`: hosts it lists are allowed. `registries`: more hosts that count as package registries.
+        """`guard`: hosts it lists are allowed to tools that fetch, not to commands. `registries`: more hosts that count
+        as package registries.
 
         `is_tainted`: whether untrusted text was read, other than from this host; then a yes for the turn must be given
         again.
@@ -133,6 +159,8 @@ class EgressRights:
         self._registries = (*REGISTRY_HOSTS, *(each for each in registries if each not in REGISTRY_HOSTS))
         self._allow = tuple(_expand(settings.allow, self._registries))
         self._turns: dict[str, _TurnRights] = {}
+        self._remotes: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
+        """By conversation and folder: the git remotes before its first command, which could add one."""
         self._ended: OrderedDict[str, set[str]] = OrderedDict()
         """Turns that have ended, with what stays allowed to processes they left running."""
         self._group = asyncio.TaskGroup()
@@ -183,7 +211,8 @@ class EgressRights:
         turn = request.scope.turn
         if self._denial(request):
             return "deny"
-        if self._guard.lists(request.host, request.port) or any(_matches(each, request) for each in self._allow):
+        listed = not request.by_command and self._guard.lists(request.host, request.port)
+        if listed or any(_matches(each, request) for each in self._allow):
             return "allow"
         if turn is not None and turn.inbound.trusted:
             return "allow"
@@ -192,6 +221,24 @@ class EgressRights:
     async def is_in_group(self, request: EgressRequest) -> bool:
         """True for package registries and git remotes of the project."""
         return bool((await self._target(request)).hosts)
+
+    async def may_use_keys(self, request: EgressRequest) -> bool:
+        """True if a person said yes to this connection with the SSH keys, so that a signature needs no question."""
+        turn = request.scope.turn
+        if turn is None or not request.keys or turn.inbound.trusted:
+            return turn is not None and turn.inbound.trusted
+        target = await self._target(request)
+        rights = self._turns.get(turn.id)
+        return rights.allow(target) if rights is not None else target.allows in self._ended.get(turn.id, ())
+
+    def remember_remotes(self, scope: CommandScope) -> tuple[str, ...]:
+        """The git remotes of a project before the first command of the conversation."""
+        key = (scope.session, scope.workdir)
+        if key not in self._remotes:
+            self._remotes[key] = read_git_remotes(scope.workdir) if scope.workdir else ()
+            if len(self._remotes) > MAX_PROJECTS:
+                self._remotes.popitem(last=False)
+        return self._remotes[key]
 
     def register(self, hooks: Hooks) -> None:
         hooks.add(CORE, self.agent_loop_stopped)
@@ -226,8 +273,9 @@ class EgressRights:
             return answer
         question = rights.questions.get(key)
         if question is None:
-            put = partial(ask, target.to_call(request.port), target.reason, turn)
-            question = self._group.create_task(rights.ask(put, key, place))
+            put = partial(ask, target.to_call(request), target.reason, turn)
+            shown = request.host if request.port in USUAL_PORTS else place
+            question = self._group.create_task(rights.ask(put, key, shown))
             rights.questions[key] = question
         await asyncio.wait({question})
         if question.cancelled():
@@ -236,10 +284,13 @@ class EgressRights:
 
     async def _target(self, request: EgressRequest) -> EgressTarget:
         host, port = request.host, request.port
+        if request.keys:
+            place = format_authority(host, port)
+            return EgressTarget(place, f"connects to {place} and may use your SSH keys", keys=True)
         if any(_matches(each, request) for each in self._registries):
             return EgressTarget("package registries", f"connects to {host}, a package registry", self._registries)
         name = host if port in USUAL_PORTS else format_authority(host, port)
-        remotes = await asyncio.to_thread(read_git_remotes, request.scope.workdir) if request.scope.workdir else ()
+        remotes = await asyncio.to_thread(self.remember_remotes, request.scope)
         if not any(_matches(each, request) for each in remotes):
             return EgressTarget(name, f"connects to {name}")
         reason = f"connects to {name}, a git remote of the project"

@@ -1,12 +1,15 @@
 """Records that a conversation has read untrusted text or secrets: what was always allowed is then asked again.
 
 Untrusted are results of tools that say so (web, mail, MCP), messages of people who are not owners, mail and webhooks
-(`Inbound.untrusted`), and files that were downloaded or attached. Ordinary files of the project are not.
+(`Inbound.untrusted`), and files that were downloaded or attached. Ordinary files of the project are not, unless a
+conversation that had read such text wrote them: its file tools mark what they write, and a command covers the files of
+its folder that were changed while it ran. What commands read, and what programs copy elsewhere, is not followed.
 """
 
 import asyncio
 import hashlib
 import os
+import time
 
 from alipes.agent.approval.paths import Risk
 from alipes.kernel.approvals import host_source, reveal
@@ -23,6 +26,13 @@ from alipes.tools.common import Places
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")
 """Extended attributes of files with text of strangers: set by hand, and by programs that download files."""
+OWN_MARK = MARKS[0]
+_WRITTEN_AT = b"written "
+"""With the time of the last change behind it: the mark of a file that alipes wrote ends when it is changed."""
+SLACK_S = 0.05
+"""Clocks of file systems are a little behind."""
+_FILE_WRITERS = ("write_file", "patch")
+_COMMANDS = ("terminal", "execute_code", "process")
 _FILE_READERS = ("read_file", "search_files", "vision_analyze")
 _DESCRIBING = ("url", "urls", "query", "path", "command", "name")
 """Arguments that say what a tool has read."""
@@ -38,10 +48,16 @@ class TaintTracker:
         self._sources, self._contributions, self._places = sources, contributions, places
         self._attachments = os.path.realpath(attachments)
 
-    async def after_tool(self, call: ToolCall, result: ToolResult, turn: Turn) -> None:
+    async def after_tool(self, call: ToolCall, result: ToolResult, turn: Turn, seconds: float = 0.0) -> None:
         """The hook to register."""
         if result.outcome == "denied":
             return
+        await self._record_read(call, turn)
+        may_write = call.name in (*_FILE_WRITERS, *_COMMANDS) or result.files
+        if may_write and await self._sources.list_read(turn):
+            await self._record_writes(call, result, turn, seconds)
+
+    async def _record_read(self, call: ToolCall, turn: Turn) -> None:
         tool = self._contributions.tools().get(call.name)
         if tool is not None and tool.spec.untrusted:
             hosts = tool.hosts_read(turn.session) if isinstance(tool, ReadsHosts) else ()
@@ -52,6 +68,22 @@ class TaintTracker:
                 await self._sources.add(turn, _result_id(turn, call, label), label)
         elif label := await self._describe_file(call, turn.inbound.workdir):
             await self._sources.add(turn, label, label)
+
+    async def _record_writes(self, call: ToolCall, result: ToolResult, turn: Turn, seconds: float) -> None:
+        """The conversation has read text of strangers, which may be in what it writes. `seconds`: how long it took."""
+        workdir, paths, given = turn.inbound.workdir, [*result.files], call.args.get("path")
+        if call.name in _FILE_WRITERS and isinstance(given, str):
+            paths.append(given)
+        elif call.name in (*_COMMANDS, *_FILE_WRITERS) and workdir:
+            now, folder = time.time(), await asyncio.to_thread(find_work_tree, workdir)
+            await self._sources.record_write(folder, now - seconds - SLACK_S, now + SLACK_S)
+        for path in paths:
+            try:
+                real, changed = await asyncio.to_thread(mark_file, str(self._places.resolve(path, workdir)))
+            except (ToolError, ValueError, OSError):
+                continue  # the tool has reported it
+            if changed:
+                await self._sources.record_write(real, changed - SLACK_S, changed + SLACK_S)
 
     async def record_secret(self, risk: Risk, turn: Turn, decision: ApprovalDecision) -> ApprovalDecision:
         """Record an approved read of secrets; returns the decision."""
@@ -69,11 +101,14 @@ class TaintTracker:
         if not isinstance(path, str) or call.name not in _FILE_READERS:
             return ""
         try:
-            return await asyncio.to_thread(
-                describe_untrusted_file, str(self._places.resolve(path, workdir)), self._attachments
-            )
-        except (ToolError, ValueError):
+            place = str(self._places.resolve(path, workdir))
+            label = await asyncio.to_thread(describe_untrusted_file, place, self._attachments)
+            real, changed = await asyncio.to_thread(_find_change, place)
+            if not label and await self._sources.was_written(real, changed):
+                label = _describe_written(real)
+        except (ToolError, ValueError, OSError):
             return ""  # the tool has reported it
+        return label
 
 
 def describe_untrusted_file(path: str, attachments: str) -> str:
@@ -81,8 +116,46 @@ def describe_untrusted_file(path: str, attachments: str) -> str:
     real, folder = os.path.realpath(path), os.path.realpath(attachments)
     if os.path.commonpath((real, folder)) == folder:
         return f"the attached file {reveal(os.path.basename(real))}"
-    marked = any(_has_attribute(real, mark) for mark in MARKS)
-    return f"the downloaded file {reveal(real)}" if marked else ""
+    values = {mark: _read_attribute(real, mark) for mark in (OWN_MARK, *MARKS)}
+    if (written := values[OWN_MARK]).startswith(_WRITTEN_AT):
+        return _describe_written(real) if written == _written_mark(real) else ""
+    return f"the downloaded file {reveal(real)}" if any(values.values()) else ""
+
+
+def mark_file(path: str) -> tuple[str, float]:
+    """Mark a file that was written after text of strangers was read; returns its real path.
+
+    Where the file system keeps no marks, also when the file was changed, for a row; else 0. Raises OSError.
+    """
+    real, changed = _find_change(path)
+    try:
+        os.setxattr(real, OWN_MARK, _written_mark(real))
+    except (OSError, AttributeError):
+        return real, changed
+    return real, 0.0
+
+
+def _find_change(path: str) -> tuple[str, float]:
+    real = os.path.realpath(path)
+    return real, os.stat(real).st_ctime
+
+
+def find_work_tree(workdir: str) -> str:
+    """The work tree of git that contains a folder, all of which commands may change; else the folder."""
+    folder = real = os.path.realpath(workdir)
+    while not os.path.exists(os.path.join(folder, ".git")):
+        if folder in ("/", os.path.expanduser("~")):
+            return real
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _written_mark(path: str) -> bytes:
+    return _WRITTEN_AT + str(os.stat(path).st_mtime_ns).encode()
+
+
+def _describe_written(path: str) -> str:
+    return f"the file {reveal(path)}, written after untrusted text was read"
 
 
 def _result_id(turn: Turn, call: ToolCall, label: str) -> str:
@@ -99,8 +172,8 @@ def _describe_result(call: ToolCall) -> str:
     return f"the result of {call.name}{detail}"
 
 
-def _has_attribute(path: str, name: str) -> bool:
+def _read_attribute(path: str, name: str) -> bytes:
     try:
-        return bool(os.getxattr(path, name))
+        return os.getxattr(path, name)
     except (OSError, AttributeError):  # not set, no such file, or a system without extended attributes
-        return False
+        return b""

@@ -28,6 +28,14 @@ class EgressRequest(Struct, frozen=True):
     scheme: str
     """`http`: an unencrypted request; `tunnel` or `socks`: any bytes; `fetch`: a tool of ours fetches a URL."""
     scope: CommandScope = CommandScope()
+    client: socket.socket | None = None
+    """Our end of the connection to the program that asks; it may be closed meanwhile."""
+    by_command: bool = False
+    """A command wants to connect, not a tool of ours."""
+    command: str = ""
+    """The command that wants to connect, if it is known."""
+    keys: bool = False
+    """It is for SSH, by a command that may use the person's SSH agent."""
 
 
 class EgressCounts(Struct):

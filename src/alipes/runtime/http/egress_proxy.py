@@ -10,8 +10,8 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -95,8 +95,10 @@ class EgressProxy:
         *,
         counts: EgressCounts | None = None,
         limits: ProxyLimits | None = None,
+        track: Callable[[EgressRequest], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self.decide, self.connector, self.limits = decide, connector, limits or ProxyLimits()
+        """`track`: entered while a connection is open, after it was made."""
+        self.decide, self.connector, self.limits, self.track = decide, connector, limits or ProxyLimits(), track
         self.counts = counts or EgressCounts()
         self._sessions: dict[str, _Session] = {}
         self._group = asyncio.TaskGroup()
@@ -175,7 +177,7 @@ class EgressProxy:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = ByteStream(*await asyncio.open_connection(sock=accepted, limit=BUFFER_BYTES))
             try:
-                await _ProxyConnection(self, client, session).run()
+                await _ProxyConnection(self, client, session, accepted).run()
             finally:
                 await client.close()
         except (OSError, EOFError) as error:
@@ -191,8 +193,8 @@ def _finish(accepted: socket.socket, session: _Session, _task: asyncio.Task[None
 class _ProxyConnection:
     """One client: its request, the connection it leads to, and what is counted and logged."""
 
-    def __init__(self, proxy: EgressProxy, client: ByteStream, session: _Session) -> None:
-        self._proxy, self._client, self._session = proxy, client, session
+    def __init__(self, proxy: EgressProxy, client: ByteStream, session: _Session, accepted: socket.socket) -> None:
+        self._proxy, self._client, self._session, self._accepted = proxy, client, session, accepted
         self._scope = session.scope
         self._received = self._sent = 0
         self._idle: asyncio.Timeout | None = None
@@ -264,14 +266,16 @@ class _ProxyConnection:
         connector = self._proxy.connector
         if is_address(host) and not connector.guard.permits(host, port, host):
             raise _private(host)
-        if why := await self._proxy.decide(EgressRequest(host, port, scheme, self._scope)):
+        request = EgressRequest(host, port, scheme, self._scope, self._accepted)
+        if why := await self._proxy.decide(request):
             raise _Refused(403, why)
         begun, opened = time.monotonic(), False
         try:
             async with connector.open(host, port, plain=scheme == "http") as upstream:
                 opened = True
                 self._proxy.counts.allowed += 1
-                yield upstream
+                with self._proxy.track(request):
+                    yield upstream
         except ForbiddenAddress as error:
             raise _private(host) from error
         except OSError as error:

@@ -123,6 +123,8 @@ class ChildInput:
 log = logging.getLogger(__name__)
 TERM_GRACE_S = 0.03
 """Seconds between SIGTERM and SIGKILL: enough to remove a lock file, short enough to feel immediate."""
+REFUSAL_GRACE_S = 1.0
+"""Seconds in which a command may end by itself after a person said no to a connection."""
 KILL_TIMEOUT_S = 5.0
 """Seconds to wait for killed processes; only one stuck in the kernel takes longer."""
 CHUNK_BYTES = 65536
@@ -161,6 +163,9 @@ class Child:
         """Whether it waits for a person's answer, which does not count as time."""
         self.notes: list[str] = []
         """What the model must know besides the output, complete when the scope was left."""
+        self.refusal = ""
+        """Why it was ended: a sentence about what a person said no to."""
+        self._ends_when_refused = False
         self._popen, self._output, self._errors = popen, ends.output, ends.errors
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
@@ -172,6 +177,26 @@ class Child:
         else:
             self._check_exit()
         self._timer = self._loop.call_later(_BUSY, self._reap_periodically, _BUSY)
+        self._closed = False
+
+    def end_when_refused(self) -> None:
+        """From now on `refuse` ends it."""
+        self._ends_when_refused = True
+
+    def refuse(self, sentence: str) -> None:
+        """A person said no to what it wants to do: it has a moment to say so itself, then its tree is ended."""
+        if self._ends_when_refused and not self.refusal:
+            self.refusal = sentence
+            self._loop.call_later(REFUSAL_GRACE_S, self._end_tree)
+
+    def _end_tree(self) -> None:
+        if not self._closed:
+            self.tree.tell(signal.SIGTERM)
+            self._loop.call_later(TERM_GRACE_S, self._kill_tree)
+
+    def _kill_tree(self) -> None:
+        if not self._closed:
+            self.tree.kill()
 
     async def read(self) -> bytes:
         """The next chunk of output; empty at the end.
@@ -228,6 +253,7 @@ class Child:
         self.input.close()
         self._unwatch()
         self._timer.cancel()
+        self._closed = True
         if self._popen.poll() is None:
             self._popen.returncode = -signal.SIGKILL  # stuck in the kernel: it will die there
 

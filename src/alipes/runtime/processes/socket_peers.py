@@ -3,6 +3,7 @@
 Reads /proc and may take some milliseconds: call it in a thread. Outside Linux nothing is found.
 """
 
+import fcntl
 import os
 import socket
 import struct
@@ -21,6 +22,8 @@ _HEAD = struct.Struct("=IHHII")
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
 _ALL_STATES = 0xFFFFFFFF
 _ANY_DEVICE_AND_COOKIE = b"\0" * 4 + b"\xff" * 8
+_SIOCGSKNS = 0x894C
+"""Returns a descriptor of the network namespace of a socket."""
 _INODE_AT = 84
 """Offset in the answer: after the header, the socket's id, timers, queues and user."""
 
@@ -46,6 +49,49 @@ def find_connected_child(client: SocketAddress, server: SocketAddress, *runs: Pa
     if not hidden or any(_holds_socket(pid, inode) for pid in _list_processes()):
         return None
     return hidden[0]  # nobody else holds it
+
+
+def find_namespaced_peers(accepted: socket.socket) -> tuple[int, ...]:
+    """Our descendants that hold the other end of a loopback connection accepted in their network namespace."""
+    try:
+        handle = fcntl.ioctl(accepted, _SIOCGSKNS)
+    except OSError:
+        return ()
+    try:
+        namespace = os.fstat(handle).st_ino
+        client, server = accepted.getpeername()[:2], accepted.getsockname()[:2]
+    except OSError:  # it was closed meanwhile
+        return ()
+    finally:
+        os.close(handle)
+    inside = [pid for pid in _list_descendants({os.getpid()}) if _namespace(pid) == namespace]
+    inode = next((found for pid in inside if (found := _read_inode(pid, client, server))), 0)
+    return tuple(pid for pid in inside if _holds_socket(pid, inode)) if inode else ()
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 if it is gone."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _namespace(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return 0
+
+
+def _read_inode(pid: int, client: SocketAddress, server: SocketAddress) -> int:
+    """The inode of the client's socket, from the table of the namespace of a process."""
+    wanted = [_format_address(client), _format_address(server)]
+    rows = (line.split() for line in _read(f"/proc/{pid}/net/tcp").splitlines()[1:])
+    return next((int(row[9]) for row in rows if row[1:3] == wanted), 0)
+
+
+def _format_address(address: SocketAddress) -> str:
+    number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
+    return f"{number:08X}:{address[1]:04X}"
 
 
 def _list_descendants(agents: Iterable[int]) -> Iterator[int]:

@@ -31,6 +31,8 @@ class CommandScope(Struct, frozen=True):
     """More paths that a sandboxed command may change: listed by the operator, or approved for this command."""
     call: str = ""
     """The tool call that it runs for."""
+    title: str = ""
+    """What a person is told that runs; empty: the command itself."""
 
 
 class CommandBackend(Protocol):

@@ -182,4 +182,5 @@ def _describe_right(approval: Approval) -> str:
 
 def _call_text(approval: Approval) -> str:
     call = ToolCall("", approval.tool, msgspec.json.decode(approval.arguments))
-    return describe_call(call, approval.workdir).text
+    shown = describe_call(call, approval.workdir)
+    return "\n".join(filter(None, (shown.text, shown.more)))

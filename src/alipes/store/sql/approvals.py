@@ -1,5 +1,6 @@
 """Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -175,6 +176,9 @@ class ApprovalStore(SqlRows):
         return count
 
 
+KEEP_WRITES_S = 366 * 86400.0
+
+
 class UntrustedSourceStore(SqlRows):
     """Which text of strangers, and which secrets, conversations have read."""
 
@@ -203,6 +207,25 @@ class UntrustedSourceStore(SqlRows):
             UNION SELECT ancestor_id FROM session_ancestors WHERE session_id = :session) ORDER BY created"""
         names = _place_names(turn)
         return dict(await self._database.read_statement(lambda db: db.execute(sql, names).fetchall()))
+
+    async def record_write(self, path: str, began: float, ended: float) -> None:
+        """A conversation that had read text of strangers wrote the file, or ran a command in the folder."""
+        sql = "INSERT OR IGNORE INTO untrusted_writes (path, began, ended) VALUES (?, ?, ?)"
+
+        def work(db: Connection) -> None:
+            db.execute("DELETE FROM untrusted_writes WHERE ended < ?", (self._clock() - KEEP_WRITES_S,))
+            db.execute(sql, (clean_text(path), began, ended))
+
+        await self._database.run(work, sync=False)
+
+    async def was_written(self, path: str, changed: float) -> bool:
+        """True if such a conversation may have written the file, which was last changed at that time."""
+        places = [clean_text(path)]
+        while (above := os.path.dirname(places[-1])) != places[-1]:
+            places.append(above)
+        sql = f"""SELECT 1 FROM untrusted_writes WHERE path IN ({", ".join("?" * len(places))})
+            AND began <= ? AND ended >= ? LIMIT 1"""
+        return bool(await self._database.fetch_all(sql, *places, changed, changed))
 
 
 def _place_names(turn: Turn) -> dict[str, str]:

@@ -168,7 +168,7 @@ class TerminalTool:
                 await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
-        notes = "".join(f"\n[{note}]" for note in child.notes)
+        notes = "".join(f"\n[{note}]" for note in child.notes if note != child.refusal)
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
@@ -270,8 +270,9 @@ async def read_until_exit(
     *,
     read: Callable[[], Awaitable[bytes]] | None = None,
 ) -> bool:
-    """Read its output until it exits. False if it timed out; waiting for a person does not count. `read`: instead of
-    that of the child."""
+    """Read its output until it exits. False if it timed out; waiting for a person does not count. It is ended if a
+    person says no to a connection. `read`: instead of that of the child."""
+    child.end_when_refused()
     while True:
         try:
             async with asyncio.timeout(limit) as clock:

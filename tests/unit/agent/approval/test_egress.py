@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from alipes.agent.approval.egress import EgressRights, find_configured_registries, read_git_remotes
 from alipes.config.settings import EgressConfig
@@ -128,7 +129,7 @@ async def test_a_no_is_remembered_for_the_turn():
     person = Person()
     async with open_rights(person) as rights:
         whys = {await rights.decide(request("x.example", turn=make_turn())) for _ in range(20)}
-    assert whys == {"x.example:443 is not allowed: denied by the user. Do not try to work around this."}
+    assert whys == {"The user said no to a connection to x.example. Do not try to work around this."}
     assert len(person.asked) == 1
 
 
@@ -214,6 +215,38 @@ async def test_a_remote_that_was_added_after_a_yes_is_asked_about(project):
         person.answers = {}
         assert await rights.decide(request("evil.example", 443, make_turn(), str(project))) != ""
     assert len(person.asked) == 2
+
+
+async def test_a_remote_that_the_commands_of_the_conversation_added_is_a_stranger(project):
+    person = Person(git="once")
+    async with open_rights(person) as rights:
+        rights.remember_remotes(CommandScope("s1", str(project)))
+        (project / ".git" / "config").write_text(CONFIG + '[remote "new"]\nurl = https://evil.example/x\n')
+        assert await rights.decide(request("gitlab.com", 443, make_turn(), str(project))) == ""
+        assert await rights.decide(request("evil.example", 443, make_turn(), str(project))) != ""
+    assert person.asked[1] == ("evil.example", "connects to evil.example")
+
+
+async def test_a_host_listed_for_fetches_is_still_asked_about_for_a_command():
+    person = Person(nas="once")
+    async with open_rights(person, allowed=("nas.lan",)) as rights:
+        fetch = request("nas.lan", turn=make_turn())
+        assert rights.rule(fetch) == "allow" and rights.rule(structs.replace(fetch, by_command=True)) == "ask"
+
+
+async def test_the_question_says_which_command_asks_and_which_host_of_a_group_it_needs():
+    asked = []
+
+    async def ask(call, reason, turn):
+        asked.append(call.args)
+        return "once"
+
+    async with EgressRights(EgressConfig(), AddressGuard(), ask) as rights:
+        for host, command in (("pypi.org", "pip install ruff"), ("x.example", "")):
+            await rights.decide(structs.replace(request(host, turn=make_turn()), command=command))
+    group, single = asked
+    assert (group["host"], group["group"], group["command"]) == ("pypi.org", "package registries", "pip install ruff")
+    assert len(group["hosts"]) == 24 and single == {"host": "x.example", "port": 443}
 
 
 async def test_an_undelivered_question_is_a_no_with_its_reason():

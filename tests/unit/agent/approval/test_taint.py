@@ -1,10 +1,13 @@
 """What counts as untrusted text, and what does not."""
 
+import asyncio
 import os
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
+from alipes.agent.approval import taint
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.taint import MARKS, TaintTracker
 from alipes.app import open_app
@@ -136,3 +139,91 @@ async def test_text_of_a_tool_that_knows_its_hosts_is_recorded_by_host(tmp_path)
         tracker._contributions.add_builtin(BrowserPage())
         assert await labels("open_page") == ["text from shop.example", "text from frame.example"]
         assert len(await labels("open_page")) == 2, "the same hosts again are no new sources"
+
+
+class Project:
+    """Two conversations in one folder: what each has read."""
+
+    def __init__(self, tracker, store, folder):
+        self.tracker, self.folder = tracker, folder
+        self._store = store
+        self._turns = {
+            name: structs.replace(a_turn(workdir=str(folder)), id=name, session=name) for name in ("tainted", "clean")
+        }
+
+    async def did(self, conversation, tool, seconds=0.0, files=(), **args):
+        result = ToolResult("c1", "text", "ok", files=files)
+        await self.tracker.after_tool(ToolCall("c1", tool, args), result, self._turns[conversation], seconds)
+
+    async def reads(self, name):
+        await self.did("clean", "read_file", path=name)
+        return [*(await self._store.sources.list_read(self._turns["clean"])).values()]
+
+
+@asynccontextmanager
+async def open_project(tmp_path):
+    contributions = Contributions()
+    contributions.add_builtin(Page(), *map(Hand, ("read_file", "write_file", "terminal")))
+    places = Places(home=str(tmp_path), alipes_home=str(tmp_path / "alipes"))
+    (folder := tmp_path / "project").mkdir()
+    (folder / "sub").mkdir()
+    async with open_store(tmp_path / "alipes") as store:
+        tracker = TaintTracker(store.sources, contributions, places, attachments=str(tmp_path / "files"))
+        yield Project(tracker, store, folder)
+
+
+def says(path):
+    return [f"the file {path}, written after untrusted text was read"]
+
+
+@pytest.fixture(params=["marks", "rows"])
+def marks(request, monkeypatch):
+    """A file system with extended attributes, and one without."""
+    if request.param == "rows":
+        monkeypatch.setattr(taint, "OWN_MARK", "trusted.no-such-name")
+
+
+async def test_a_file_that_was_written_after_untrusted_text_taints_who_reads_it(tmp_path, marks):
+    async with open_project(tmp_path) as project:
+        (notes := project.folder / "notes.md").write_text("do this")
+        await project.did("tainted", "write_file", path="notes.md")
+        assert await project.reads("notes.md") == [], "nothing untrusted had been read yet"
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "write_file", path="notes.md")
+        assert await project.reads("notes.md") == says(notes)
+
+
+async def test_the_mark_of_a_file_ends_when_a_person_changes_it(tmp_path, marks):
+    async with open_project(tmp_path) as project:
+        (notes := project.folder / "notes.md").write_text("do this")
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "write_file", path="notes.md")
+        await asyncio.sleep(3 * taint.SLACK_S)
+        os.utime(notes)
+        assert await project.reads("notes.md") == []
+
+
+async def test_files_that_a_command_changed_after_untrusted_text_taint_who_reads_them(tmp_path):
+    async with open_project(tmp_path) as project:
+        (before := project.folder / "before.txt").write_text("mine")
+        await asyncio.sleep(3 * taint.SLACK_S)
+        (page := project.folder / "sub" / "page.txt").write_text("curl -o")
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "terminal", 0.1, command="curl -o sub/page.txt https://x.org")
+        assert await project.reads(before.name) == []
+        assert await project.reads("sub/page.txt") == says(page)
+
+
+async def test_a_file_that_a_tool_made_is_marked(tmp_path, marks):
+    async with open_project(tmp_path) as project:
+        (made := project.folder / "made.txt").write_text("x")
+        await project.did("tainted", "fetch_page", files=(str(made),), url="https://x.org")
+        assert await project.reads("made.txt") == says(made)
+
+
+async def test_a_command_covers_the_work_tree_that_contains_its_folder(tmp_path):
+    async with open_project(tmp_path) as project:
+        (tmp_path / "project" / ".git").mkdir()
+        project.folder = project.folder / "sub"
+        assert taint.find_work_tree(str(project.folder)) == str(tmp_path / "project")
+        assert taint.find_work_tree(str(tmp_path)) == str(tmp_path)

@@ -16,6 +16,18 @@ def message(kind, body=b"data"):
     return struct.pack(">IB", len(body) + 1, kind) + body
 
 
+def strings(*parts):
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def to_sign(data):
+    return message(13, strings(b"key", data) + bytes(4))
+
+
+def login(service=b"ssh-connection", method=b"publickey"):
+    return strings(b"session") + b"\x32" + strings(b"git", service, method) + b"\1" + strings(b"ssh-ed25519", b"key")
+
+
 class Agent:
     """An agent that records what reaches it."""
 
@@ -38,8 +50,8 @@ class Agent:
 async def open_relay(tmp_path, *, yes=True):
     agent, asked = Agent(), []
 
-    async def may_sign(scope):
-        asked.append(scope.session)
+    async def may_sign(scope, login):
+        asked.append((scope.session, login.pid == os.getpid(), login.session))
         return yes
 
     server = await asyncio.start_unix_server(agent.serve, tmp_path / "agent")
@@ -62,13 +74,22 @@ async def ask(tmp_path, *messages):
 
 async def test_identities_are_listed_without_a_question_and_signatures_after_a_yes(tmp_path):
     async with open_relay(tmp_path) as (agent, asked, _):
-        assert await ask(tmp_path, message(11, b""), message(13)) == [ANSWER, ANSWER]
-        assert agent.seen == [11, 13] and asked == ["s1"]
+        assert await ask(tmp_path, message(11, b""), to_sign(login())) == [ANSWER, ANSWER]
+        assert agent.seen == [11, 13] and asked == [("s1", True, b"session")]
+
+
+async def test_nothing_but_a_login_is_signed(tmp_path):
+    others = (b"", b"SSHSIG" + strings(b"file"), login(b"sudo"), login(method=b"password"), login()[:20], b"\xff" * 99)
+    async with open_relay(tmp_path) as (agent, asked, _):
+        assert await ask(tmp_path, *map(to_sign, others), message(13), message(13, b"")) == [FAILURE] * 8
+        assert agent.seen == [] and asked == []
+        bound = to_sign(login(method=b"publickey-hostbound-v00@openssh.com"))
+        assert await ask(tmp_path, bound) == [ANSWER]
 
 
 async def test_after_a_no_nothing_is_signed(tmp_path):
     async with open_relay(tmp_path, yes=False) as (agent, _, _):
-        assert await ask(tmp_path, message(13)) == [FAILURE]
+        assert await ask(tmp_path, to_sign(login())) == [FAILURE]
         assert agent.seen == []
 
 

@@ -1,0 +1,52 @@
+"""The commands that run in sandboxes: which of them made a connection, for the question about it."""
+
+import asyncio
+import shlex
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from alipes.runtime.processes.child import Child
+from alipes.runtime.processes.socket_peers import find_namespaced_peers
+from alipes.runtime.sandbox.backend import CommandScope
+
+
+class RunningCommand:
+    def __init__(self, text: str, child: Child) -> None:
+        self.text, self.child = text, child
+
+    def owns(self, pids: Sequence[int]) -> bool:
+        """True if one of the processes is its own; it reads /proc."""
+        return not {process.pid for process in self.child.tree.living()}.isdisjoint(pids)
+
+
+class RunningCommands:
+    """By conversation, in the order of their start."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, list[RunningCommand]] = {}
+
+    @contextmanager
+    def add(self, scope: CommandScope, command: str | Sequence[str], child: Child) -> Iterator[None]:
+        """It runs until the block is left."""
+        text = scope.title or (command if isinstance(command, str) else shlex.join(command))
+        running, commands = RunningCommand(text, child), self._commands.setdefault(scope.session, [])
+        commands.append(running)
+        try:
+            yield
+        finally:
+            commands.remove(running)
+            if not commands:
+                self._commands.pop(scope.session, None)
+
+    async def find(self, session: str, client: socket.socket | None) -> RunningCommand | None:
+        """The command that made a connection; None if it cannot be told."""
+        commands = tuple(self._commands.get(session, ()))
+        if len(commands) < 2 or client is None:
+            return commands[0] if len(commands) == 1 else None
+        return await asyncio.to_thread(_find_owner, commands, client)
+
+
+def _find_owner(commands: Sequence[RunningCommand], client: socket.socket) -> RunningCommand | None:
+    pids = find_namespaced_peers(client)
+    return next((each for each in commands if each.owns(pids)), None) if pids else None
