@@ -12,7 +12,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import GitGuard
 from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments, limit_command
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
+from alipes.runtime.sandbox.policy import CACHES, SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -134,6 +134,7 @@ def mount_arguments(policy: SandboxPolicy) -> list[str]:
     arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
     if policy.private_home:
         arguments += ["--bind", policy.private_home, policy.home]
+        arguments += ["--bind", policy.caches, f"{policy.home}/{CACHES}"] if policy.caches else []
     else:
         arguments += ["--ro-bind", policy.workdir, policy.workdir]
     arguments += _each("--ro-bind", policy.readable)

@@ -21,7 +21,7 @@ from alipes.runtime.sandbox.bubblewrap import UNSET
 from alipes.runtime.sandbox.git_config import GitGuard
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
+from alipes.runtime.sandbox.policy import CACHES, SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 Mount: TypeAlias = tuple[str, str, str]
@@ -232,6 +232,7 @@ def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
     yield "bind", policy.scratch, policy.scratch
     if policy.private_home:
         yield "bind", policy.private_home, policy.home
+        yield from (("bind", policy.caches, f"{policy.home}/{CACHES}"),) if policy.caches else ()
     else:
         yield "readonly", policy.workdir, policy.workdir
     yield from (("readonly", path, path) for path in policy.readable)
