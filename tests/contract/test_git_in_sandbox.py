@@ -122,3 +122,11 @@ async def test_git_is_refused_with_the_reason_if_the_work_tree_contains_the_home
         output = await repository.command(name, "git add -A", folder, alipes_home=alipes_home)
         assert "contains-the-home-of-alipes" in output
     assert repository.git("git diff --cached --name-only") == ""
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_a_git_directory_in_the_temporary_folder_is_not_followed_outside(name, repository):
+    script = "git init -q --separate-git-dir=/tmp/evil new && ln -s /tmp/evil src/.git && git -C new status --short"
+    output = await repository.command(name, script, repository.top)
+    assert f"{repository.top}/new/.git was removed: it led git to /tmp/evil, outside of the project" in output
+    assert not os.path.lexists(repository.top / "new" / ".git") and not os.path.lexists(repository.top / "src" / ".git")

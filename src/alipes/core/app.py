@@ -255,7 +255,8 @@ def _is_pinned(inbound: Inbound) -> bool:
 
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
-    return backend.host_path(path, CommandScope(workdir=workdir))
+    turn = TURN.get()
+    return backend.host_path(path, CommandScope("" if turn is None else turn.session, workdir, turn))
 
 
 def _template_folders(settings: Settings) -> TemplateFolders:

@@ -7,6 +7,8 @@ import stat
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -67,7 +69,7 @@ class CommitGate:
 async def run_in_thread(work: Callable[[CommitGate], T]) -> T:
     """Run `work` in a thread. Cancelled before the gate, it changes nothing; after it, it is waited for."""
     gate = CommitGate()
-    future = asyncio.get_running_loop().run_in_executor(None, work, gate)
+    future = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work, gate))
     stopped: asyncio.CancelledError | None = None
     while not future.done():
         try:

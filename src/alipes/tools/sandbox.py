@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -26,11 +27,19 @@ from alipes.config.protected_paths import (
     is_secret_in_project,
 )
 from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
+from alipes.kernel.turns import Address
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
+from alipes.runtime.sandbox.policy import (
+    CACHES,
+    SandboxLimits,
+    SandboxPolicy,
+    is_inside,
+    make_private_directory,
+    short_hash,
+)
 from alipes.runtime.sandbox.project import Project, find_project
 from alipes.runtime.sandbox.repositories import SKIPPED, read_settings
 from alipes.tools.backends import ChosenBackend
@@ -62,7 +71,15 @@ KEEP_SCRATCH_S = 30 * 86400.0
 KEEP_SECRETS_S = 5.0
 MAX_FOLDERS = 5_000
 """Folders of a project that are looked at for secrets; those near its root come first."""
-EMPTY, GITCONFIG, REFUSED = "empty", "gitconfig", "no-git"
+EMPTY, GITCONFIG, REFUSED, HOME, CACHE = "empty", "gitconfig", "no-git", "homes", "caches"
+SHARED_HOME = "home"
+"""Where homes were when all conversations of a project shared one."""
+OWNER = "owner"
+DOWNLOAD_CACHES = (
+    *(".cache/pip", ".cache/uv", ".cache/yarn", ".cache/go-build", ".npm/_cacache", ".cargo/registry", ".cargo/git"),
+    *("go/pkg/mod", ".m2/repository", ".gradle/caches", ".nuget/packages"),
+)
+"""What package managers downloaded, in the home of commands; shared by the conversations of a caller in a project."""
 
 
 class SandboxExtras(Struct, frozen=True):
@@ -115,9 +132,9 @@ class ProjectSandboxes:
         workdir = os.path.realpath(scope.workdir or os.getcwd())
         project = find_project(workdir, self._home, self._alipes_root)
         access = self.access(scope)
-        scratch = self._make_scratch(project.root)
+        scratch = self._make_scratch(project.root, scope)
         around_home = is_inside(self._home, project.root)
-        private_home = "" if around_home else self._make_state("home", short_hash(project.root))
+        private_home, caches = ("", "") if around_home else self._make_home(project.root, scope)
         roots = tuple(_existing((project.root, *filter(None, (project.git,)), *access.write)))
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
         writable = () if around_home else (*roots, *more)
@@ -126,6 +143,7 @@ class ProjectSandboxes:
             home=self._home,
             private_home=private_home,
             scratch=scratch,
+            caches=caches,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
@@ -267,17 +285,42 @@ class ProjectSandboxes:
             yield "GIT_CONFIG_KEY_0", "core.hooksPath"
             yield "GIT_CONFIG_VALUE_0", "/dev/null"
 
-    def _make_scratch(self, workdir: str) -> str:
-        """The directory for temporary files of a project. Directories that nobody used for a month are deleted."""
-        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(workdir))
+    def _make_scratch(self, root: str, scope: CommandScope) -> str:
+        """The directory for temporary files of a project and conversation."""
+        scratch = make_private_directory(short_hash(self._alipes_home), _hash_owner(root, scope))
         os.utime(scratch)
         if not self._cleaned:
             self._cleaned = True
-            with os.scandir(os.path.dirname(scratch)) as entries:
-                old = [entry.path for entry in entries if entry.stat().st_mtime < time.time() - KEEP_SCRATCH_S]
-            for path in old:
-                shutil.rmtree(path, ignore_errors=True)
+            for folder in (os.path.dirname(scratch), *(os.path.join(self._state, name) for name in (HOME, CACHE))):
+                _remove_old(folder, time.time() - KEEP_SCRATCH_S)
+            _remove_old(os.path.join(self._state, SHARED_HOME), 1.0)
         return scratch
+
+    def _make_home(self, root: str, scope: CommandScope) -> tuple[str, str]:
+        """The home of the commands of a project and conversation, and the download caches of its caller.
+
+        The home has links into the caches. It is filled once, before any command can put other links into it.
+        """
+        home = os.path.join(self._make_state(HOME), _hash_owner(root, scope))
+        caches = os.path.join(self._make_state(CACHE), short_hash(f"{root}\0{_caller(scope)}"))
+        if not os.path.isdir(home) or not os.path.isdir(caches):
+            if _caller(scope) == OWNER:
+                _keep_caches(os.path.join(self._state, SHARED_HOME, short_hash(root)), caches)
+            for name in DOWNLOAD_CACHES:
+                os.makedirs(os.path.join(caches, _flat(name)), 0o700, exist_ok=True)
+        if not os.path.isdir(home):
+            new = f"{home}.{os.getpid()}"
+            os.makedirs(os.path.join(new, CACHES), 0o700)
+            for name in DOWNLOAD_CACHES:
+                link = os.path.join(new, name)
+                os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+                inside = os.path.relpath(os.path.join(new, CACHES, _flat(name)), os.path.dirname(link))
+                os.makedirs(os.path.join(new, CACHES, _flat(name)), 0o700)  # for a sandbox without mounts
+                os.symlink(inside, link)
+            os.rename(new, home)
+        for folder in (home, caches):
+            os.utime(folder)
+        return home, caches
 
     def _make_state(self, *names: str) -> str:
         folder = os.path.join(self._state, *names)
@@ -297,6 +340,56 @@ class ProjectSandboxes:
             file.write(text)
         os.replace(new, path)
         return path
+
+
+def _session(scope: CommandScope) -> tuple[str, Address | None, str]:
+    """The conversation that a command works for, also through subagents: its session, address and sender."""
+    if scope.turn is None:
+        return scope.session, None, ""
+    inbound = scope.turn.inbound
+    if inbound.parent and inbound.origin is not None and inbound.origin.session:
+        return inbound.origin.session, inbound.origin.address, inbound.sender
+    return scope.session, inbound.address, inbound.sender
+
+
+def _hash_owner(root: str, scope: CommandScope) -> str:
+    """A name for what belongs to a project and a conversation; in a group, to each of its members."""
+    session, address, sender = _session(scope)
+    member = "" if address is None or address.chat_type == "dm" else sender
+    return short_hash("\0".join((root, session, member)))
+
+
+def _caller(scope: CommandScope) -> str:
+    """Who shares download caches: an owner, or a person on one platform."""
+    _, address, sender = _session(scope)
+    if address is None or scope.turn is None or scope.turn.inbound.owner:
+        return OWNER
+    return f"{address.platform} {sender}"
+
+
+def _flat(name: str) -> str:
+    return name.strip(".").replace("/", "-")
+
+
+def _keep_caches(home: str, caches: str) -> None:
+    """Move the download caches of a home that all conversations of a project shared, if they are plain folders. The
+    rest is marked as unused, and removed at the next start."""
+    if not os.path.isdir(home):
+        return
+    for name in DOWNLOAD_CACHES:
+        old, new = os.path.join(home, name), os.path.join(caches, _flat(name))
+        if os.path.realpath(old) == old and os.path.isdir(old) and not os.path.lexists(new):
+            os.makedirs(caches, 0o700, exist_ok=True)
+            os.rename(old, new)
+    os.utime(home, (0, 0))
+
+
+def _remove_old(folder: str, since: float) -> None:
+    """Remove what nobody used since then."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        old = [entry.path for entry in entries if entry.stat().st_mtime < since]
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def make_backend(

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from alipes.config.settings import SandboxAccess, SandboxConfig
+from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import short_hash
 from alipes.tools.sandbox import ProjectSandboxes, SandboxExtras
 
 
@@ -39,23 +41,73 @@ def test_the_project_is_writable_and_each_project_has_its_own_home_and_temporary
     other.mkdir()
     one, two = world.policy(), world.policy(other)
     assert one.writable == (str(world.project),)
-    assert one.private_home != two.private_home and one.scratch != two.scratch
+    assert one.private_home != two.private_home and one.scratch != two.scratch and one.caches != two.caches
     assert world.policy().private_home == one.private_home
+
+
+def scope_of(world, session="s1", sender="ann", **more):
+    """The scope of a command in a turn."""
+    address = Address("telegram", "c", more.pop("chat_type", "dm"))
+    inbound = Inbound("i", address, sender, "hi", workdir=str(world.project), **more)
+    return CommandScope(session, str(world.project), Turn("t", session, inbound))
+
+
+def test_each_conversation_has_its_own_home_and_temporary_folder_and_a_caller_shares_downloads(world):
+    make = world.sandboxes.make_policy
+    one, again, two, bob = (
+        make(scope_of(world)),
+        make(scope_of(world)),
+        make(scope_of(world, "s2")),
+        make(scope_of(world, "s3", "bob")),
+    )
+    assert (one.private_home, one.scratch) == (again.private_home, again.scratch)
+    assert len({each.private_home for each in (one, two, bob)}) == len({each.scratch for each in (one, two, bob)}) == 3
+    assert one.caches == two.caches != bob.caches
+
+
+def test_members_of_a_group_do_not_share_a_home(world):
+    ann, bob = (world.sandboxes.make_policy(scope_of(world, sender=name, chat_type="group")) for name in ("ann", "bob"))
+    assert ann.private_home != bob.private_home and ann.scratch != bob.scratch
+
+
+def test_a_subagent_has_the_home_and_temporary_folder_of_its_conversation(world):
+    origin = Origin(Address("telegram", "c"), "s1")
+    inner = world.sandboxes.make_policy(scope_of(world, "s9", parent="t", origin=origin))
+    outer = world.sandboxes.make_policy(scope_of(world))
+    assert (inner.private_home, inner.scratch) == (outer.private_home, outer.scratch)
+
+
+def test_downloads_of_a_home_that_was_shared_are_kept_and_nothing_else_of_it(world):
+    state = world.home / ".alipes" / "sandbox"
+    shared = state / "home" / short_hash(str(world.project))
+    write(shared / ".cache" / "pip" / "http" / "a")
+    write(shared / ".config" / "git" / "config", "evil")
+    outside = write(world.home / "mine" / "registry" / "x").parent.parent
+    (shared / ".cargo").symlink_to(outside)
+    policy = world.policy()
+    assert Path(policy.caches, "cache-pip", "http", "a").exists() and (outside / "registry").exists()
+    assert not Path(policy.private_home, ".config").exists()
+    again = ProjectSandboxes(SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={})
+    again.make_policy(CommandScope("s1", str(world.project)))
+    assert not shared.exists() and Path(policy.caches, "cache-pip", "http", "a").exists()
 
 
 def test_temporary_folders_belong_to_this_user_only(world):
     assert os.stat(world.policy().scratch).st_mode & 0o077 == 0
 
 
-def test_temporary_folders_that_nobody_used_for_a_month_are_deleted(tmp_path, world):
-    old = Path(world.policy().scratch).parent / "old"
-    old.mkdir()
-    os.utime(old, (0, 0))
+def test_homes_and_temporary_folders_that_nobody_used_for_a_month_are_deleted(tmp_path, world):
+    policy = world.policy()
+    old = [Path(each).parent / "old" for each in (policy.scratch, policy.private_home, policy.caches)]
+    for folder in old:
+        folder.mkdir()
+        os.utime(folder, (0, 0))
     World(tmp_path / "two").policy()
-    assert old.exists()
+    assert all(folder.exists() for folder in old)
     again = ProjectSandboxes(SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={})
     again.make_policy(CommandScope("s1", str(world.project)))
-    assert not old.exists()
+    assert not any(folder.exists() for folder in old)
+    assert Path(policy.private_home).exists() and Path(policy.caches).exists()
 
 
 @pytest.mark.parametrize("place", ["home", "above"])

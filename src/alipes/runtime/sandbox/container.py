@@ -21,7 +21,7 @@ from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import GitGuard
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
+from alipes.runtime.sandbox.policy import CACHES, SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
 
 log = logging.getLogger(__name__)
@@ -276,6 +276,7 @@ def _mounts(policy: SandboxPolicy) -> list[_Mount]:
     mounts = [_Mount("/tmp", policy.scratch, True)]
     if policy.private_home:
         mounts.append(_Mount(policy.home, policy.private_home, True))
+        mounts += [_Mount(f"{policy.home}/{CACHES}", policy.caches, True)] if policy.caches else []
     else:
         mounts.append(_Mount(policy.workdir, policy.workdir, False))
     mounts += [_Mount(path, path, False) for path in policy.readable]

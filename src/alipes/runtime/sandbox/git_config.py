@@ -19,25 +19,32 @@ from msgspec import Struct
 
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox.policy import is_inside
-from alipes.runtime.sandbox.repositories import CLOCK_STEP_NS, FolderCache, find_repositories
+from alipes.runtime.sandbox.repositories import CLOCK_STEP_NS, FolderCache, FoundRepositories, find_repositories
 from alipes.runtime.tasks import unwrap_error_group
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 1_000_000
-UNREADABLE = b"\0"
+UNREADABLE, LINK = b"\0", b"\0->"
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 5.0
 """How often the repositories are compared while a command runs: first, and at most."""
 FRESH_S = 2.0
 """For how long a comparison also counts as the state before the next command."""
+HOME_ALIASES = ("config", "--global", "--includes", "--null", "--name-only", "--get-regexp", r"^alias\.")
 FILES = ("config", "config.worktree", "info/attributes")
 RUNS_PROGRAMS = re.compile(
     r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
     r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|external|program|tool|path|browser"
     r"|editor|pager|askpass|hookspath|fsmonitor|gitproxy|attributesfile|templatedir|worktree|tunnel|httpd|smtpserver"
-    r"|difffilter|\w*command|\w*hook)$|(?:pager|sendemail\..*cmd)|url\.ext::|.*\next::",
+    r"|difffilter|\w*command|\w*hook|authorsprog)$|(?:pager|sendemail\..*cmd)|.*\next::",
     re.IGNORECASE,
 )
 """Settings, as `key` newline `value`, that make git run a program or read other settings."""
+REDIRECTS = re.compile(
+    r"url\.|credential\.|http\.(?!(?:.*\.)?(?:postbuffer|version|lowspeed\w*|maxrequests|minsessions)$)"
+    r"|(?:remote\..*\.(?:pushurl|lfs(?:push)?url)|remote\.pushdefault|branch\..*\.pushremote|lfs\.(?:push)?url)$",
+    re.IGNORECASE,
+)
+"""Names of settings that lead git to another server, or change how it connects and what it tells."""
 
 
 class _KnownDirectory(Struct):
@@ -79,8 +86,13 @@ class _Submodules:
 class _Repositories:
     """All repositories below some folders, and what changes in them."""
 
-    def __init__(self, roots: Sequence[str], path: str, submodules: _Submodules, folders: FolderCache) -> None:
-        """`path`: where git is found."""
+    def __init__(
+        self, roots: Sequence[str], path: str, submodules: _Submodules, folders: FolderCache, home: str
+    ) -> None:
+        """`path`: where git is found. `home`: of the person, who may have aliases."""
+        self._home = home
+        self._outward: dict[str, bytes | None] = {}
+        """Files and links that led git out of the roots before, and what they named."""
         self._folders = folders
         self._roots, self._path, self._submodules = tuple(dict.fromkeys(roots)), path, submodules
         self._known: dict[str, _KnownDirectory] = {}
@@ -94,24 +106,36 @@ class _Repositories:
 
     async def compare(self) -> list[str]:
         """Take back what makes git run other programs. Returns a sentence for each change."""
-        places = await asyncio.to_thread(self._find)
-        notes = await self._compare(places)
-        if await self._submodules.read(places, self._path):  # after the settings of these repositories were checked
-            notes += await self._compare(await asyncio.to_thread(self._find))
+        found = await asyncio.to_thread(self._find)
+        notes = [*self._take_back_outward(found), *await self._compare(found.directories)]
+        if await self._submodules.read(found.directories, self._path):  # their settings were checked before
+            found = await asyncio.to_thread(self._find)
+            notes += [*self._take_back_outward(found), *await self._compare(found.directories)]
         return notes
 
-    def _find(self) -> dict[str, str]:
-        """Git directories, and the root that each is in."""
-        found = dict[str, str]()
-        for root in self._roots:
-            repositories = find_repositories(root, self._submodules.below(root), self._folders)
-            self._is_complete &= repositories.is_complete
-            found |= dict.fromkeys(repositories.directories, root)
+    def _find(self) -> FoundRepositories:
+        submodules = (folder for root in self._roots for folder in self._submodules.below(root))
+        found = find_repositories(self._roots, submodules, self._folders)
+        self._is_complete &= found.is_complete
         return found
+
+    def _take_back_outward(self, found: FoundRepositories) -> Iterator[str]:
+        """Remove files and links that lead git out of the project, unless they did so before the command."""
+        for path, (root, target) in found.outward.items():
+            folder, name = os.path.split(path)
+            with suppress(OSError), _open_below(root, folder) as directory:
+                before, now = self._outward.get(path), _read_link(directory, name)
+                if now != before:
+                    _replace(directory, name, None if before is None or before.startswith(LINK) else before)
+                    yield f"{path} was removed: it led git to {target}, outside of the project"
 
     def _learn(self) -> dict[str, str]:
         self._is_complete, self._began_ns = True, time.time_ns() - CLOCK_STEP_NS
-        places = self._find()
+        found = self._find()
+        places = found.directories
+        for path, (root, _) in found.outward.items():
+            with suppress(OSError), _open_below(root, os.path.dirname(path)) as directory:
+                self._outward[path] = _read_link(directory, os.path.basename(path))
         for place, root in places.items():
             with suppress(OSError), _open_below(root, place) as directory:
                 self._known[place] = _describe(directory)
@@ -146,18 +170,27 @@ class _Repositories:
                 continue
             settings = None if text == UNREADABLE or is_attributes else await _list_settings(text, self._path)
             allowed = await _list_settings(old, self._path) if old else []
-            added = [each for each in settings or () if _runs(each) and each not in (allowed or ())]
+            new = [each for each in settings or () if each not in (allowed or ())]
+            aliases = await self._list_aliases() if any(each.startswith("alias.") for each in new) else frozenset()
+            added = [each for each in new if _is_risky(each) or each.partition("\n")[0] in aliases]
             if settings is not None and not added:
                 continue
             kept = [each for each in settings or () if each not in added]
             _replace(directory, name, old if before else (_format_settings(kept) if kept else None))
-            yield f"{place}/{name} was restored: the command changed which programs git runs"
+            yield f"{place}/{name} was restored: the command changed which programs git runs, or where it connects to"
+
+    async def _list_aliases(self) -> frozenset[str]:
+        """Names of the person's aliases, which those of a repository would replace."""
+        listed = await _run_git(HOME_ALIASES, self._path, home=self._home)
+        return frozenset((listed or "").split("\0"))
 
 
 class GitGuard:
     """Guards the repositories that the commands of one backend can change."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: str = "") -> None:
+        """`home`: of the person, by default that of this user."""
+        self._home = home or os.path.expanduser("~")
         self._submodules, self._folders = _Submodules(), FolderCache()
         self._latest: dict[tuple[str, ...], tuple[float, _Repositories]] = {}
         """By roots: when the repositories were last compared."""
@@ -185,7 +218,7 @@ class GitGuard:
         at, latest = self._latest.pop(roots, (0.0, None))
         if latest is not None and time.monotonic() - at < FRESH_S:
             return latest
-        repositories = _Repositories(roots, path, self._submodules, self._folders)
+        repositories = _Repositories(roots, path, self._submodules, self._folders, self._home)
         await repositories.learn()
         return repositories
 
@@ -287,6 +320,14 @@ def _disable_hooks(directory: int, place: str, hooks: set[tuple[str, int, int]])
         yield f"{place}/{path} was switched off: the command changed which programs git runs"
 
 
+def _read_link(directory: int, name: str) -> bytes | None:
+    """What a file or link in a directory names."""
+    try:
+        return LINK + os.fsencode(os.readlink(name, dir_fd=directory))
+    except OSError:
+        return _read(directory, name)
+
+
 def _stamp(path: str) -> tuple[int, int]:
     try:
         facts = os.stat(path)
@@ -295,8 +336,9 @@ def _stamp(path: str) -> tuple[int, int]:
     return facts.st_mtime_ns, facts.st_size
 
 
-def _runs(setting: str) -> bool:
-    return bool(RUNS_PROGRAMS.match(setting) or RUNS_PROGRAMS.match(setting.partition("\n")[0]))
+def _is_risky(setting: str) -> bool:
+    name = setting.partition("\n")[0]
+    return bool(RUNS_PROGRAMS.match(setting) or RUNS_PROGRAMS.match(name) or REDIRECTS.match(name))
 
 
 async def _list_settings(text: bytes | None, path: str) -> list[str] | None:
@@ -307,10 +349,11 @@ async def _list_settings(text: bytes | None, path: str) -> list[str] | None:
     return None if listed is None else [each for each in listed.split("\0") if each]
 
 
-async def _run_git(words: Sequence[str], path: str, text: bytes = b"") -> str | None:
-    """The output of a git command that runs no other program; None if it fails."""
+async def _run_git(words: Sequence[str], path: str, text: bytes = b"", *, home: str = "") -> str | None:
+    """The output of a git command that runs no other program; None if it fails. `home`: whose settings are read."""
     argv = ("git", "-c", "core.fsmonitor=false", *words)
-    env = {"PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+    env = {"PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
+    env |= {"HOME": home} if home else {"GIT_CONFIG_GLOBAL": "/dev/null"}
     listed = b""
     try:
         async with open_child(argv, cwd="/", env=env, link="pipes") as child:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around
+from alipes.runtime.sandbox.policy import CACHES, SandboxPolicy, is_inside, list_folders_around
 
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix", "/gnu", "/sys"),
@@ -52,6 +52,7 @@ def list_places(policy: SandboxPolicy) -> Iterator[Place]:
     yield Place("bind", policy.scratch, policy.scratch)
     if policy.private_home:
         yield Place("bind", policy.private_home, policy.home)
+        yield from (Place("bind", policy.caches, f"{policy.home}/{CACHES}"),) if policy.caches else ()
     else:
         yield Place("readonly", policy.workdir, policy.workdir)
     yield from (Place("readonly", path, path) for path in policy.readable)

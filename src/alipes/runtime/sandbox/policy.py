@@ -10,6 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+CACHES = ".cache/alipes"
+"""Where commands see `SandboxPolicy.caches`, in their home."""
+
 
 class SandboxLimits(Struct, frozen=True):
     """Resource limits of one command and its children. 0: no limit."""
@@ -28,12 +31,15 @@ class SandboxPolicy(Struct, frozen=True):
     home: str
     """The user's home; commands see `private_home` at this path."""
     private_home: str
-    """A directory for caches and settings of programs in the sandbox, one per project. Empty: the project
+    """A directory for settings of programs in the sandbox, one per project and conversation. Empty: the project
     contains the home, so commands see the home itself, read-only."""
     scratch: str
-    """A directory on this machine that commands see as /tmp, one per project."""
+    """A directory on this machine that commands see as /tmp, one per project and conversation."""
     empty: str
     """An empty file on this machine, shown instead of hidden ones."""
+    caches: str = ""
+    """A directory with what package managers downloaded, one per project and caller; commands see it as `CACHES` in
+    their home. Empty without a private home."""
     writable: tuple[str, ...] = ()
     """The project, unless it contains the home, and other paths."""
     readable: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -62,39 +62,49 @@ def _read_folder(path: str, stamp: tuple[int, int]) -> _Folder:
 
 
 class FoundRepositories(Struct):
-    """Git directories below a folder: real paths."""
+    """Git directories below a folder."""
 
-    directories: set[str]
+    directories: dict[str, str]
+    """Real paths, and the root that each is in."""
+    outward: dict[str, tuple[str, str]]
+    """Links and files that lead git to a directory outside of all roots: the root of each, and where it leads."""
     is_complete: bool = True
     """False if there were too many folders to look at."""
 
 
 def find_repositories(
-    root: str, submodules: tuple[str, ...] = (), cache: FolderCache | None = None
+    roots: Sequence[str], submodules: Iterable[str] = (), cache: FolderCache | None = None
 ) -> FoundRepositories:
-    """The git directories that git uses somewhere below `root`. `submodules`: folders to look at in any case."""
+    """The git directories that git uses somewhere below `roots`. `submodules`: folders to look at in any case."""
     cache = FolderCache() if cache is None else cache
-    found, left = FoundRepositories(set()), MAX_FOLDERS
-    if os.path.basename(root) == ".git":
-        _add(found, root, root)
-        return found
+    found = FoundRepositories({}, {})
     for folder in submodules:
-        _add_named(found, os.path.join(folder, ".git"), root)
+        _add_named(found, os.path.join(folder, ".git"), roots)
+    for root in roots:
+        found.is_complete &= _look_below(found, root, roots, cache)
+    return found
+
+
+def _look_below(found: FoundRepositories, root: str, roots: Sequence[str], cache: FolderCache) -> bool:
+    """False if there are too many folders to look at."""
+    left = MAX_FOLDERS
+    if os.path.basename(root) == ".git":
+        _add(found, root, roots)
+        return True
     folders = deque([root])
     while folders:
         folder = folders.popleft()
         left -= 1
         if left < 0:
-            found.is_complete = False
-            return found
+            return False
         content = cache.look(folder)
         if content.has_git:
-            _add_named(found, os.path.join(folder, ".git"), root)
+            _add_named(found, os.path.join(folder, ".git"), roots)
         if content.is_bare:
-            _add(found, folder, root)
+            _add(found, folder, roots)
             continue
         folders.extend(content.folders)
-    return found
+    return True
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
@@ -105,15 +115,30 @@ def _list_entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _add_named(found: FoundRepositories, path: str, root: str) -> None:
+def _add_named(found: FoundRepositories, path: str, roots: Sequence[str]) -> None:
     """Add what `.git` is or names: a directory, a link, or a file with `gitdir:`."""
+    if os.path.islink(path):
+        _note_outward(found, path, os.readlink(path), roots)
     if os.path.isdir(path):
-        _add(found, path, root)
+        _add(found, path, roots)
     elif named := read_name(path, "gitdir:"):
-        _add(found, os.path.join(os.path.dirname(path), named), root)
+        _note_outward(found, path, named, roots)
+        _add(found, os.path.join(os.path.dirname(path), named), roots)
 
 
-def _add(found: FoundRepositories, path: str, root: str) -> None:
+def _note_outward(found: FoundRepositories, path: str, named: str, roots: Sequence[str]) -> None:
+    """Note the file or link at `path` if what it names is outside of the roots."""
+    target = os.path.realpath(os.path.join(os.path.dirname(path), named))
+    here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    if not _root_of(target, roots) and (root := _root_of(here, roots)):
+        found.outward[here] = root, target
+
+
+def _root_of(path: str, roots: Sequence[str]) -> str:
+    return next((root for root in roots if is_inside(path, root)), "")
+
+
+def _add(found: FoundRepositories, path: str, roots: Sequence[str]) -> None:
     """Add a git directory, the one that it shares settings with, and those of its submodules and work trees."""
     waiting, seen = deque([path]), set[str]()
     while waiting and len(seen) < MAX_INNER:
@@ -121,9 +146,10 @@ def _add(found: FoundRepositories, path: str, root: str) -> None:
         if real in seen or real in found.directories:
             continue
         seen.add(real)
-        if is_inside(real, root):
-            found.directories.add(real)
+        if root := _root_of(real, roots):
+            found.directories[real] = root
         if named := read_name(os.path.join(real, "commondir"), ""):
+            _note_outward(found, os.path.join(real, "commondir"), named, roots)
             waiting.append(os.path.join(real, named))
         waiting.extend(inner for place in ("worktrees", "modules") for inner in _find_inner(os.path.join(real, place)))
 

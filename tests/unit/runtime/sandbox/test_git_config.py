@@ -22,7 +22,8 @@ def git_directory(tmp_path):
 
 
 async def change(folder, text, name="config"):
-    async with GitGuard().open([str(folder.parent)], os.environ["PATH"]) as restored:
+    (folder.parent / ".gitconfig").write_text("[alias]\n\tmine = status\n")
+    async with GitGuard(str(folder.parent)).open([str(folder.parent)], os.environ["PATH"]) as restored:
         (folder / name).write_text(text)
     return restored
 
@@ -35,6 +36,8 @@ async def change(folder, text, name="config"):
         "[user]\n\tname = Ann",
         "[pull]\n\trebase = true",
         "[alias]\n\tst = status",
+        "[http]\n\tpostBuffer = 1000000",
+        '[lfs "https://example.org/x"]\n\taccess = basic',
     ],
 )
 async def test_everyday_settings_are_kept(git_directory, setting):
@@ -70,12 +73,26 @@ async def test_everyday_settings_are_kept(git_directory, setting):
         '[gpg "ssh"]\n\tdefaultKeyCommand = evil',
         "[gc]\n\trecentObjectsHook = evil",
         "[protocol]\n\tallow = always",
+        "[alias]\n\tmine = push https://example.org",
+        "[http]\n\tproxy = http://example.org",
+        '[http "https://example.org"]\n\tsslVerify = false',
+        "[http]\n\tcookieFile = /tmp/x\n\tsaveCookies = true",
+        "[http]\n\textraHeader = x: y",
+        '[remote "origin"]\n\tpushurl = https://example.org/other',
+        "[remote]\n\tpushDefault = other",
+        '[url "https://example.org/other"]\n\tinsteadOf = https://example.org/x',
+        '[url "https://example.org/other"]\n\tpushInsteadOf = https://example.org/x',
+        "[credential]\n\tuseHttpPath = false",
+        "[lfs]\n\turl = https://example.org/other",
     ],
 )
 async def test_settings_that_run_programs_are_taken_back(git_directory, setting):
     (note,) = await change(git_directory, f"{BEFORE}{setting}\n")
     assert (git_directory / "config").read_text() == BEFORE
-    assert note == f"{git_directory}/config was restored: the command changed which programs git runs"
+    assert (
+        note
+        == f"{git_directory}/config was restored: the command changed which programs git runs, or where it connects to"
+    )
 
 
 async def test_settings_that_were_there_before_stay(git_directory):
@@ -212,3 +229,42 @@ async def test_repositories_that_were_there_keep_their_programs(project):
         run("git -C known config user.name b; git remote add o https://example.org/x")
     assert restored == []
     assert run("git -C known config core.pager; git config core.editor").stdout == "less\nvi\n"
+
+
+OUTWARD = {
+    "a separate git directory": "git init -q --separate-git-dir={outside} new; git --git-dir={outside} {sets}",
+    "a link": "git init -q new; mv new/.git {outside}; git --git-dir={outside} {sets}; ln -s {outside} new/.git",
+    "a link instead of the own directory": "mv .git {outside}; git --git-dir={outside} {sets}; ln -s {outside} .git",
+    "a shared git directory": "cp -r .git {outside}; git --git-dir={outside} {sets}; echo {outside} > .git/commondir",
+    "a submodule": "cp -r known/.git {outside}; git --git-dir={outside} {sets}; rm -rf known/.git; "
+    "echo gitdir: {outside} > known/.git",
+}
+
+
+@pytest.mark.parametrize("way", OUTWARD)
+async def test_a_git_directory_outside_of_the_project_is_not_followed(tmp_path, way):
+    mark, looks = tmp_path / "was-run", "git status; git -C new status; git -C known status"
+    for name, is_guarded in (("unguarded", False), ("guarded", True)):
+        folder, run = make_project(tmp_path, name)
+        script = OUTWARD[way].format(outside=tmp_path / f"outside-{name}", sets=SETS_FSMONITOR.format(mark=mark))
+        if is_guarded:
+            async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+                run(f"{script}; rm -f {mark}")
+            assert any("outside of the project" in note for note in restored)
+        else:
+            run(f"{script}; rm -f {mark}")
+        run(looks)
+        assert mark.exists() is not is_guarded
+        mark.unlink(missing_ok=True)
+
+
+async def test_a_git_directory_outside_that_was_named_before_is_still_named(project, tmp_path):
+    folder, run = project
+    run(f"git init -q --separate-git-dir={tmp_path}/mine new; git init -q --separate-git-dir={tmp_path}/other other")
+    before = (folder / "new" / ".git").read_text()
+    async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+        run("touch new/f")
+    assert restored == [] and (folder / "new" / ".git").read_text() == before
+    async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+        run("cp other/.git new/.git")
+    assert len(restored) == 1 and (folder / "new" / ".git").read_text() == before
