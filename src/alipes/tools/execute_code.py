@@ -66,7 +66,10 @@ class ExecuteCode:
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         output = CommandOutput(self._spill)
         scope = CommandScope(act.session, act.workdir, act.turn)
-        here, seen = self._backend.scratch(scope)
+        try:
+            here, seen = self._backend.scratch(scope)
+        except OSError as error:
+            raise ToolError(str(error)) from error
         with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
             folder = Path(name)
             self._write_files(folder, str(args["code"]))

@@ -29,6 +29,7 @@ from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.mounts import SYSTEM
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
 from alipes.runtime.sandbox.repositories import SKIPPED
@@ -59,6 +60,7 @@ KEEP_SCRATCH_S = 30 * 86400.0
 KEEP_SECRETS_S = 5.0
 MAX_FOLDERS = 5_000
 """Folders of a project that are looked at for secrets; those near its root come first."""
+MAX_LINKS = 40
 EMPTY, GITCONFIG = "empty", "gitconfig"
 
 
@@ -100,7 +102,6 @@ class ProjectSandboxes:
         self._alipes_root = os.path.realpath(find_root(Path(self._alipes_home)))
         self._shared = tuple(map(os.path.realpath, shared))
         self._state = os.path.join(self._alipes_home, "sandbox")
-        self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._extras = extras or SandboxExtras()
         self._toolchains: tuple[str, ...] | None = None
         self._system_secrets: tuple[str, ...] | None = None
@@ -114,7 +115,8 @@ class ProjectSandboxes:
         scratch = self._make_scratch(workdir)
         around_home = is_inside(self._home, workdir)
         private_home = "" if around_home else self._make_state("home", short_hash(workdir))
-        writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write, *scope.write)))
+        listed = (*self._listed(access.write, workdir), *_existing(scope.write))
+        writable = () if around_home else (*_existing(self._project_paths(workdir)), *listed)
         return SandboxPolicy(
             workdir=workdir,
             home=self._home,
@@ -122,10 +124,10 @@ class ProjectSandboxes:
             scratch=scratch,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
-            readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
+            readable=_outermost((*self._list_toolchains(), *self._listed(access.read, workdir))),
             protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
-            hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
-            files=tuple(self._files(workdir, private_home, access)),
+            hidden=tuple(self._hidden_paths(workdir, (*writable, *self._listed(access.read, workdir)), around_home)),
+            files=tuple(self._files(workdir, private_home, access, (workdir, scratch, *writable))),
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
                 *self._network_variables(scope, scratch, access),
@@ -170,23 +172,38 @@ class ProjectSandboxes:
 
     def _list_toolchains(self) -> tuple[str, ...]:
         if self._toolchains is None:
-            programs = filter(os.path.isabs, self._environ.get("PATH", "").split(":"))
+            programs = map(self._program_folder, filter(os.path.isabs, self._environ.get("PATH", "").split(":")))
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
-            ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
-            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in self._covered))
-            self._toolchains = _outermost(found)
+            found = _existing((*named, *programs, *python))
+            self._toolchains = _outermost(
+                path for path in found if not self._is_too_wide(path) and not _is_system(path)
+            )
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
-    def _hidden_paths(self, workdir: str, *, around_home: bool) -> Iterator[str]:
-        covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, workdir)
-        if not covered or around_home:
+    def _program_folder(self, path: str) -> str:
+        """What a folder of PATH needs: outside of the home, the libraries beside `bin` too."""
+        folder, name = os.path.split(path.rstrip("/"))
+        if is_inside(path, self._home) or name not in ("bin", "sbin") or folder.count("/") < 2 or _is_system(path):
+            return "/" if is_inside(path, "/mnt") or is_inside(path, "/media") else path  # programs of Windows, disks
+        return path if self._is_too_wide(os.path.realpath(folder)) else folder
+
+    def _is_too_wide(self, path: str) -> bool:
+        """Whether it would show the home or that of alipes."""
+        return any(is_inside(home, path) for home in ("/usr", self._home, self._alipes_root))
+
+    def _listed(self, paths: Iterable[str], workdir: str) -> tuple[str, ...]:
+        """Real paths of those listed in the settings. What is in the home of alipes is not shown, only a project."""
+        return tuple(path for path in _existing(paths) if path == workdir or not is_inside(path, self._alipes_root))
+
+    def _hidden_paths(self, workdir: str, listed: Sequence[str], around_home: bool) -> Iterator[str]:
+        if any(is_inside(self._alipes_root, path) for path in (workdir, *listed)):
             yield self._alipes_root
         yield from filter(os.path.isdir, self._shared)
         if self._system_secrets is None:
             self._system_secrets = tuple(path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
         yield from self._system_secrets
-        if around_home:
+        if around_home or any(is_inside(self._home, path) for path in listed):
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))
         yield from self._project_secrets(workdir)
@@ -199,24 +216,26 @@ class ProjectSandboxes:
         until, found = self._secrets.get(workdir, (0.0, ()))
         began = time.monotonic()
         if began >= until:
-            found = tuple(dict.fromkeys((*filter(os.path.isfile, found), *_find_secrets(workdir))))
+            found = tuple(dict.fromkeys((*filter(_is_real_file, found), *_find_secrets(workdir))))
             took = time.monotonic() - began
             self._secrets[workdir] = began + max(KEEP_SECRETS_S, 100 * took), found
-        return tuple(filter(os.path.isfile, found))
+        return tuple(filter(_is_real_file, found))
 
-    def _files(self, workdir: str, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+    def _files(
+        self, workdir: str, private_home: str, access: SandboxAccess, writable: Sequence[str]
+    ) -> Iterator[tuple[str, str]]:
         if private_home:
             yield os.path.join(self._home, ".gitconfig"), self._make_file(GITCONFIG, self._git_settings())
-            for name in PROGRAM_SETTINGS:
-                path = os.path.join(self._home, name)
-                if _is_plain_settings(path):
-                    yield path, path
-            yield from ((path, path) for path in self._ssh_files())
+            settings = (os.path.join(self._home, name) for name in PROGRAM_SETTINGS)
+            for path in (*settings, *self._ssh_files()):
+                real = _resolve_outside(path, writable)
+                if real and (is_inside(path, os.path.join(self._home, ".ssh")) or _is_plain_settings(real)):
+                    yield path, real
         yield from self._extras.files
-        shown = _existing(self._extras.list_folders(workdir))
-        yield from ((path, path) for path in shown if not is_inside(path, workdir))
+        shown = (_resolve_outside(path, writable) for path in self._extras.list_folders(workdir))
+        yield from ((path, path) for path in filter(None, shown) if not is_inside(path, workdir))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
-            if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
+            if path != os.path.realpath(path) and not _is_system(path):
                 yield path, os.path.realpath(path)
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
@@ -425,6 +444,28 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
 def _existing(paths: Iterable[str]) -> Iterator[str]:
     """Real paths of those that exist."""
     return (os.path.realpath(path) for path in paths if os.path.exists(path))
+
+
+def _is_system(path: str) -> bool:
+    return any(is_inside(path, folder) for folder in SYSTEM)
+
+
+def _is_real_file(path: str) -> bool:
+    """True if it is still a file, and no link in a folder above leads to another one."""
+    return os.path.isfile(path) and os.path.realpath(path) == path
+
+
+def _resolve_outside(path: str, writable: Sequence[str]) -> str:
+    """The real path of an existing one; empty if a link that commands can change leads to it."""
+    for _ in range(MAX_LINKS):
+        folders = [*reversed(Path(path).parents), Path(path)]
+        link = next((str(each) for each in folders if each.is_symlink()), None)
+        if link is None:
+            return path if os.path.exists(path) else ""
+        if any(is_inside(link, folder) for folder in writable):
+            return ""
+        path = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :])
+    return ""
 
 
 def _readable_glob(pattern: str) -> Iterator[str]:
