@@ -458,14 +458,25 @@ def _is_real_file(path: str) -> bool:
 def _resolve_outside(path: str, writable: Sequence[str]) -> str:
     """The real path of an existing one; empty if a link that commands can change leads to it."""
     for _ in range(MAX_LINKS):
-        folders = [*reversed(Path(path).parents), Path(path)]
-        link = next((str(each) for each in folders if each.is_symlink()), None)
-        if link is None:
-            return path if os.path.exists(path) else ""
+        if not os.path.exists(path):
+            return ""
+        link = _first_link(path)
+        if not link:
+            return path
         if any(is_inside(link, folder) for folder in writable):
             return ""
         path = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :])
     return ""
+
+
+def _first_link(path: str) -> str:
+    """The path up to the first link in it; empty if there is none."""
+    at = path.find("/", 1)
+    while at > 0:
+        if os.path.islink(path[:at]):
+            return path[:at]
+        at = path.find("/", at + 1)
+    return path if os.path.islink(path) else ""
 
 
 def _readable_glob(pattern: str) -> Iterator[str]:
