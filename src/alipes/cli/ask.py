@@ -317,7 +317,7 @@ async def _ask(
             questions = None if typed is None else LineQuestions(LineReader(typed).next, streams.note, streams.prompt)
             client = PromptClient(app, streams, signals, output, questions)
             if not options.quiet:
-                print_warnings(app, streams)
+                await print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
             inbound = await _expand_message(app, inbound)
@@ -372,9 +372,11 @@ async def _print_folder_notes(app: App, here: str, note: str, streams: StandardS
             streams.note(f"· interrupted in {turn}; start alipes there to resume it")
 
 
-def print_warnings(app: App, streams: StandardStreams) -> None:
-    """Print what is wrong at the start: a `.env` that others can read, and plugins that are not loaded."""
-    for each in filter(None, (readable_by_others(app.settings.paths.env), *app.broken_plugins)):
+async def print_warnings(app: App, streams: StandardStreams) -> None:
+    """Print what is wrong at the start: the sandbox, a `.env` that others can read, plugins that are not loaded."""
+    await app.backend.choose()
+    warnings = (app.backend.warning, readable_by_others(app.settings.paths.env), *app.broken_plugins)
+    for each in filter(None, warnings):
         streams.error(each)
 
 

@@ -76,7 +76,7 @@ async def _run(settings: Settings, options: TalkOptions, streams: StandardStream
         questions = None if typed is None else LineQuestions(lines.next, streams.note, streams.prompt)
         while True:
             async with open_app(settings, workdir=here) as app:
-                print_warnings(app, streams)
+                await print_warnings(app, streams)
                 note, again = "", message is not None
                 if message is None:
                     message, note = await make_inbound(app, options, here)

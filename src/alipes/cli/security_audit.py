@@ -77,8 +77,12 @@ async def check_sandbox(settings: Settings) -> CheckResult:
         return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
     finally:
         await namespaces.close_all()
+    if backend.name == "none":
+        return CheckResult("sandbox", "wrong", problem)
     if backend.gaps:
-        return CheckResult("sandbox", "note", f"commands run in Landlock. {' '.join(backend.gaps)}", INSTALL)
+        why = backend.check_result.problem if backend.check_result else ""
+        text = f"commands run in Landlock, which protects less than bubblewrap ({why}). {' '.join(backend.gaps)}"
+        return CheckResult("sandbox", "note", text, INSTALL)
     if backend.warning or problem:
         return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
     if not backend.contains:

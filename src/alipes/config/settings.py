@@ -250,7 +250,7 @@ class SandboxAccess(Struct, frozen=True):
 class SandboxConfig(SandboxAccess, frozen=True):
     backend: Annotated[
         Literal["auto", "sandbox", "host", "ssh", "docker", "podman"],
-        "Where commands run. `auto`: in the sandbox if it works here, else on the host, with a warning. `host`: "
+        "Where commands run. `auto`: in the sandbox; if none works here, commands are refused. `host`: "
         "directly on this machine, with all your rights; dangerous commands are asked about.",
     ] = "auto"
     trust: Annotated[

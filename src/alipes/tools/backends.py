@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from alipes.runtime.sandbox.running_commands import RunningCommands
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
 INSTALL = "install bubblewrap (apt install bubblewrap)"
-
+EXPLICIT_HOST = 'sandbox.backend = "host"'
 
 _DESCRIPTIONS = {
     "sandbox": "Commands run in a sandbox. They can change the project and /tmp; the rest of the system is"
@@ -40,7 +41,7 @@ class BackendCheck(msgspec.Struct, frozen=True):
     system: str
     """What the result depends on: boot, user, program."""
     kind: str
-    """`bubblewrap`, `landlock`, or `host` if no sandbox works."""
+    """`bubblewrap`, `landlock`, or `none` if no sandbox works."""
     problem: str = ""
     """Why the better ones do not work."""
 
@@ -53,6 +54,38 @@ class _HasGaps(Protocol):
 @runtime_checkable
 class _HasSessions(Protocol):
     async def session_left(self, session: str) -> None: ...
+
+
+class NoBackend:
+    """Refuses every command, because no sandbox works here and nobody has chosen the host."""
+
+    name, contains = "none", True
+
+    def __init__(self, problem: str) -> None:
+        self.problem = (
+            f"Commands are refused, because no sandbox works here: {problem}. Fix: {INSTALL}, or set {EXPLICIT_HOST}"
+            " to run commands with all your rights."
+        )
+
+    async def check(self) -> str:
+        return self.problem
+
+    def open(
+        self,
+        command: str | Sequence[str],
+        scope: CommandScope,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        link: Link = "output",
+    ) -> AbstractAsyncContextManager[Child]:
+        raise OSError(self.problem)
+
+    def host_path(self, path: str, scope: CommandScope) -> str:
+        return path
+
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        raise OSError(self.problem)
 
 
 class ChosenBackend:
@@ -98,11 +131,14 @@ class ChosenBackend:
     @property
     def warning(self) -> str:
         """What the person must know about the protection; empty if commands are contained."""
+        if isinstance(self._backend, NoBackend):
+            return self._backend.problem
+        problem = self.check_result.problem if self.check_result else ""
         if self._setting == "auto" and self.name == "host":
-            problem = self.check_result.problem if self.check_result else ""
             return f"No sandbox: commands run with all your rights. Fix: {INSTALL}. Reason: {problem}"
-        if self.gaps:
-            return f"The sandbox is incomplete without bubblewrap. Fix: {INSTALL}. See `alipes doctor`."
+        if problem:
+            less = " It protects less: see `alipes doctor`." if self.gaps else ""
+            return f"Commands run in Landlock instead of bubblewrap.{less} Fix: {INSTALL}. Reason: {problem}"
         return ""
 
     @property
@@ -113,9 +149,12 @@ class ChosenBackend:
     @property
     def description(self) -> str:
         """What the model must know about commands; empty on the host, if that was chosen."""
+        if isinstance(self._backend, NoBackend):
+            return "Commands are refused, because no sandbox works here. The user knows how to fix it."
         if self.warning and not self.contains:
             return "Commands run without a sandbox, with all rights of the user."
-        return _DESCRIPTIONS.get(self.name, "")
+        weaker = " It is Landlock alone, which protects less than bubblewrap." if self.gaps else ""
+        return _DESCRIPTIONS.get(self.name, "") + weaker
 
     @property
     def _chosen(self) -> CommandBackend:
@@ -127,18 +166,21 @@ class ChosenBackend:
         self._running = running
 
     async def choose(self) -> CommandBackend:
-        """Find the backend; once. Raises ConfigError if the configured one does not work here."""
+        """Find the backend; once, unless none works. Raises ConfigError if the configured one does not work here."""
         async with self._lock:
-            if self._backend is None:
+            if self._backend is None or isinstance(self._backend, NoBackend):
                 self._backend = await self._choose()
             return self._backend
 
     async def _choose(self) -> CommandBackend:
         if self._setting in ("auto", "sandbox"):
             self.check_result = self._read_result() or await self._look()
-            if self._setting == "sandbox" and self.check_result.kind == "host":
-                raise ConfigError(f"sandbox.backend = sandbox does not work here: {self.check_result.problem}")
-            return self._host if self.check_result.kind == "host" else self._makers[self.check_result.kind]()
+            kind, problem = self.check_result.kind, self.check_result.problem
+            if kind != "none":
+                return self._makers[kind]()
+            if self._setting == "sandbox":
+                raise ConfigError(f"sandbox.backend = sandbox does not work here: {problem}")
+            return NoBackend(problem) if has_sandboxes() else self._host
         backend = self._host if self._setting == "host" else self._makers[self._setting]()
         if isinstance(backend, AbstractAsyncContextManager):
             await self._stack.enter_async_context(backend)
@@ -151,9 +193,11 @@ class ChosenBackend:
         for kind in filter(self._makers.__contains__, SANDBOXES):
             problem = await self._makers[kind]().check()
             if not problem:
-                return self._save(BackendCheck(_describe_system(), kind, "; ".join(problems)))
+                found = BackendCheck(_describe_system(), kind, "; ".join(problems))
+                # a better one that is installed may work next time
+                return found if problems and shutil.which("bwrap") else self._save(found)
             problems.append(f"{kind}: {problem}")
-        return BackendCheck(_describe_system(), "host", "; ".join(problems))  # looked for again at the next start
+        return BackendCheck(_describe_system(), "none", "; ".join(problems))  # looked for again with the next command
 
     def _read_result(self) -> BackendCheck | None:
         try:
@@ -203,6 +247,11 @@ class ChosenBackend:
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         return self._chosen.scratch(scope)
+
+
+def has_sandboxes() -> bool:
+    """Whether there is a sandbox for this operating system at all."""
+    return sys.platform == "linux"
 
 
 def _describe_system() -> str:

@@ -67,7 +67,10 @@ class ExecuteCode:
         output = CommandOutput(self._spill)
         title = "Python code of execute_code"
         scope = CommandScope(act.session, act.workdir, act.turn, call=act.call_id, title=title)
-        here, seen = self._backend.scratch(scope)
+        try:
+            here, seen = self._backend.scratch(scope)
+        except OSError as error:
+            raise ToolError(str(error)) from error
         with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
             folder = Path(name)
             self._write_files(folder, str(args["code"]))

@@ -31,6 +31,7 @@ from alipes.kernel.turns import Address
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.mounts import SYSTEM
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import (
     CACHES,
@@ -80,6 +81,7 @@ DOWNLOAD_CACHES = (
     *("go/pkg/mod", ".m2/repository", ".gradle/caches", ".nuget/packages"),
 )
 """What package managers downloaded, in the home of commands; shared by the conversations of a caller in a project."""
+MAX_LINKS = 40
 
 
 class SandboxExtras(Struct, frozen=True):
@@ -120,7 +122,6 @@ class ProjectSandboxes:
         self._alipes_root = os.path.realpath(find_root(Path(self._alipes_home)))
         self._shared = tuple(map(os.path.realpath, shared))
         self._state = os.path.join(self._alipes_home, "sandbox")
-        self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._extras = extras or SandboxExtras()
         self._toolchains: tuple[str, ...] | None = None
         self._system_secrets: tuple[str, ...] | None = None
@@ -135,9 +136,11 @@ class ProjectSandboxes:
         scratch = self._make_scratch(project.root, scope)
         around_home = is_inside(self._home, project.root)
         private_home, caches = ("", "") if around_home else self._make_home(project.root, scope)
-        roots = tuple(_existing((project.root, *filter(None, (project.git,)), *access.write)))
+        listed = self._listed(access.write, workdir)
+        roots = (*_existing((project.root, *filter(None, (project.git,)))), *listed)
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
         writable = () if around_home else (*roots, *more)
+        readable = self._listed(access.read, workdir)
         return SandboxPolicy(
             workdir=project.root,
             home=self._home,
@@ -146,10 +149,10 @@ class ProjectSandboxes:
             caches=caches,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
-            readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
+            readable=_outermost((*self._list_toolchains(), *readable)),
             protected=_list_protected(writable, workdir, project, opened=scope.write),
-            hidden=tuple(self._hidden_paths(workdir, project.root)),
-            files=tuple(self._files(project, private_home, access)),
+            hidden=tuple(self._hidden_paths(workdir, project.root, (*writable, *readable))),
+            files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
                 *self._network_variables(scope, scratch, access),
@@ -181,24 +184,39 @@ class ProjectSandboxes:
 
     def _list_toolchains(self) -> tuple[str, ...]:
         if self._toolchains is None:
-            programs = filter(os.path.isabs, self._environ.get("PATH", "").split(":"))
+            programs = map(self._program_folder, filter(os.path.isabs, self._environ.get("PATH", "").split(":")))
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
-            ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
-            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in self._covered))
-            self._toolchains = _outermost(found)
+            found = _existing((*named, *programs, *python))
+            self._toolchains = _outermost(
+                path for path in found if not self._is_too_wide(path) and not _is_system(path)
+            )
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
-    def _hidden_paths(self, workdir: str, root: str) -> Iterator[str]:
+    def _program_folder(self, path: str) -> str:
+        """What a folder of PATH needs: outside of the home, the libraries beside `bin` too."""
+        folder, name = os.path.split(path.rstrip("/"))
+        if is_inside(path, self._home) or name not in ("bin", "sbin") or folder.count("/") < 2 or _is_system(path):
+            return "/" if is_inside(path, "/mnt") or is_inside(path, "/media") else path  # programs of Windows, disks
+        return path if self._is_too_wide(os.path.realpath(folder)) else folder
+
+    def _is_too_wide(self, path: str) -> bool:
+        """Whether it would show the home or that of alipes."""
+        return any(is_inside(home, path) for home in ("/usr", self._home, self._alipes_root))
+
+    def _listed(self, paths: Iterable[str], workdir: str) -> tuple[str, ...]:
+        """Real paths of those listed in the settings. What is in the home of alipes is not shown, only a project."""
+        return tuple(path for path in _existing(paths) if path == workdir or not is_inside(path, self._alipes_root))
+
+    def _hidden_paths(self, workdir: str, root: str, listed: Sequence[str]) -> Iterator[str]:
         around_home = is_inside(self._home, root)
-        covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, root)
-        if not covered or around_home:
+        if any(is_inside(self._alipes_root, path) for path in (root, *listed)):
             yield self._alipes_root
         yield from filter(os.path.isdir, self._shared)
         if self._system_secrets is None:
             self._system_secrets = tuple(path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
         yield from self._system_secrets
-        if around_home:
+        if around_home or any(is_inside(self._home, path) for path in listed):
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))
         yield from dict.fromkeys((*self._project_secrets(root), *self._project_secrets(workdir)))
@@ -211,26 +229,28 @@ class ProjectSandboxes:
         until, found = self._secrets.get(workdir, (0.0, ()))
         began = time.monotonic()
         if began >= until:
-            found = tuple(dict.fromkeys((*filter(os.path.isfile, found), *_find_secrets(workdir))))
+            found = tuple(dict.fromkeys((*filter(_is_real_file, found), *_find_secrets(workdir))))
             took = time.monotonic() - began
             self._secrets[workdir] = began + max(KEEP_SECRETS_S, 100 * took), found
-        return tuple(filter(os.path.isfile, found))
+        return tuple(filter(_is_real_file, found))
 
-    def _files(self, project: Project, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+    def _files(
+        self, project: Project, private_home: str, access: SandboxAccess, writable: Sequence[str]
+    ) -> Iterator[tuple[str, str]]:
         if project.refused:
             yield from self._refuse_git(project, private_home)
         if private_home:
             yield os.path.join(self._home, ".gitconfig"), self._make_file(GITCONFIG, self._git_settings())
-            for name in PROGRAM_SETTINGS:
-                path = os.path.join(self._home, name)
-                if _is_plain_settings(path):
-                    yield path, path
-            yield from ((path, path) for path in self._ssh_files())
+            settings = (os.path.join(self._home, name) for name in PROGRAM_SETTINGS)
+            for path in (*settings, *self._ssh_files()):
+                real = _resolve_outside(path, writable)
+                if real and (is_inside(path, os.path.join(self._home, ".ssh")) or _is_plain_settings(real)):
+                    yield path, real
         yield from self._extras.files
-        shown = _existing(self._extras.list_folders(project.root))
-        yield from ((path, path) for path in shown if not is_inside(path, project.root))
+        shown = (_resolve_outside(path, writable) for path in self._extras.list_folders(project.root))
+        yield from ((path, path) for path in filter(None, shown) if not is_inside(path, project.root))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
-            if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
+            if path != os.path.realpath(path) and not _is_system(path):
                 yield path, os.path.realpath(path)
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
@@ -518,6 +538,39 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
 def _existing(paths: Iterable[str]) -> Iterator[str]:
     """Real paths of those that exist."""
     return (os.path.realpath(path) for path in paths if os.path.exists(path))
+
+
+def _is_system(path: str) -> bool:
+    return any(is_inside(path, folder) for folder in SYSTEM)
+
+
+def _is_real_file(path: str) -> bool:
+    """True if it is still a file, and no link in a folder above leads to another one."""
+    return os.path.isfile(path) and os.path.realpath(path) == path
+
+
+def _resolve_outside(path: str, writable: Sequence[str]) -> str:
+    """The real path of an existing one; empty if a link that commands can change leads to it."""
+    for _ in range(MAX_LINKS):
+        if not os.path.exists(path):
+            return ""
+        link = _first_link(path)
+        if not link:
+            return path
+        if any(is_inside(link, folder) for folder in writable):
+            return ""
+        path = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :])
+    return ""
+
+
+def _first_link(path: str) -> str:
+    """The path up to the first link in it; empty if there is none."""
+    at = path.find("/", 1)
+    while at > 0:
+        if os.path.islink(path[:at]):
+            return path[:at]
+        at = path.find("/", at + 1)
+    return path if os.path.islink(path) else ""
 
 
 def _readable_glob(pattern: str) -> Iterator[str]:

@@ -86,7 +86,7 @@ class ContainedCommands:
             self._namespaces.starters.enter(policy.limits, self._guard) as starter,
             self._namespaces.enter(scope, starter, connected=policy.network != "none") as namespace,
         ):
-            policy, plan, view = await self._find_view(scope, starter, namespace)
+            policy, plan, view = await self._find_view(policy, scope, starter, namespace)
             wanted = {
                 "namespaces": len(view.handles),
                 "kernel": list_kernel_settings(),
@@ -110,11 +110,10 @@ class ContainedCommands:
                     restored += self._namespaces.take_refusals(scope.session)
 
     async def _find_view(
-        self, scope: CommandScope, starter: Starter, namespace: NetworkNamespace
+        self, policy: SandboxPolicy, scope: CommandScope, starter: Starter, namespace: NetworkNamespace
     ) -> tuple[SandboxPolicy, RootPlan, View]:
         """The view of the conversation; another one if what it was made of has changed. Raises OSError."""
         for attempt in range(ATTEMPTS):
-            policy = self._make_policy(scope)
             plan = RootPlan(list_system(), tuple(list_places(policy)))
             identities = find_identities(path for place in plan.places for path in {place.source, place.target} if path)
             made_of = plan, policy.network, identities
@@ -126,6 +125,7 @@ class ContainedCommands:
             except OSError:
                 if attempt == ATTEMPTS - 1:
                     raise
+                policy = self._make_policy(scope)
                 continue
             network = () if policy.network == "open" else (os.dup(namespace.net),)
             made = View((os.dup(namespace.user), *network, *root), made_of)

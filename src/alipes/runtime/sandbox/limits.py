@@ -131,8 +131,8 @@ def _remove_old(parent: Path) -> None:
             _remove(group)
 
 
-def _process_namespace() -> int:
+def _process_namespace() -> str:
     try:
-        return os.stat("/proc/self/ns/pid").st_ino
+        return f"p{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
-        return 0
+        return "p"

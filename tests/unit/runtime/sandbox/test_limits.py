@@ -158,9 +158,9 @@ def test_no_group_is_made_without_the_controllers(tmp_path):
 def test_groups_of_ended_processes_are_removed_but_not_those_of_other_process_namespaces(tmp_path):
     files = {"a/cgroup.subtree_control": "pids", "a/cgroup.procs": "", "a/ours/cgroup.procs": ""}
     groups, here = make_groups(tmp_path, "0::/a/ours\n", files), os.stat("/proc/self/ns/pid").st_ino
-    owners = (f"{here}-99999999", f"{here}-{os.getpid()}", f"{here + 1}-99999999")
+    owners = (f"p{here}-99999999", f"p{here}-{os.getpid()}", f"p{here + 1}-99999999", "99999999")
     found = [tmp_path / f"groups/a/alipes-{owner}-0" for owner in owners]
     for group in found:
         group.mkdir()
     with groups.open(SandboxLimits(processes=7)):
-        assert [group.exists() for group in found] == [False, True, True]
+        assert [group.exists() for group in found] == [False, True, True, True]
