@@ -32,7 +32,7 @@ async def test_a_right_is_listed_shown_and_revoked_while_serve_runs(tmp_path):
             assert shown.status == 0 and COMMAND in shown.out and f"folder: {tmp_path}" in shown.out
             assert listed["id"][:6] in (await home.run("approvals")).out
             revoked = await home.run("approvals", "revoke", listed["id"][:6])
-            assert revoked.status == 0 and revoked.out.startswith("Revoked: terminal: git push --force")
+            assert revoked.status == 0 and revoked.out.startswith("Revoked: git push --force")
             assert (await home.run("approvals", "revoke", listed["id"])).status == 1
             assert (await home.run("approvals")).out.startswith("No approvals")
             await run_once(api, "no")

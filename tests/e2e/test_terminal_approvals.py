@@ -85,7 +85,7 @@ async def test_what_is_always_allowed_is_listed_and_revoked(home):
             await terminal.until("One.")
             terminal.type("/permissions" + ENTER)
             await terminal.until("Permission mode: ask")
-            await terminal.until(f"always   terminal: {PUSH}")
+            await terminal.until(f"always  {PUSH}  (in")
             shown = await home.run("approvals", "list")
             assert PUSH in shown.out
             id = next(line.split()[0] for line in shown.out.splitlines() if PUSH in line)
@@ -122,7 +122,7 @@ async def test_a_pattern_is_edited_in_the_input_line_and_allows_such_commands(ho
             await press(terminal, "n")
             await terminal.until("No.")
             terminal.type("/permissions" + ENTER)
-            await terminal.until("always   git push * (in")
+            await terminal.until("always  git push *  (in")
 
 
 async def test_text_that_begins_with_a_key_is_no_answer(home):

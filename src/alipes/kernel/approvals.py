@@ -20,6 +20,7 @@ MCP_SAMPLING = "mcp_sampling"
 """The name of a call that asks whether an MCP server may ask a model: `server`."""
 MEMORY = "memory"
 """The name of the tool that changes notes."""
+OUTSIDE = "outside the sandbox, with your rights"
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
 _USUAL_PORTS = (80, 443)
 _MESSAGE, _NOT_AN_OWNER = "a message from ", ", who is not an owner"
@@ -75,7 +76,7 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
         return CallText(f"Let the MCP server {_format_value(call.args.get('server'))} ask a model, at your cost?", "")
     parts = split_mcp_name(call.name)
     main = "" if parts else next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
-    others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
+    others = tuple(_describe_argument(name, value) for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if diff:
         return CallText("Change files like this?", reveal(diff), folder)
@@ -84,6 +85,10 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     if parts is not None:
         return CallText(f"Allow {reveal(parts[1])} of the MCP server {reveal(parts[0])}?", "\n".join(others), folder)
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
+
+
+def _describe_argument(name: str, value: Json) -> str:
+    return OUTSIDE if (name, value) == ("outside", True) else f"{name}: {_format_value(value)}"
 
 
 def _describe_note(args: dict[str, Json], diff: str) -> CallText:

@@ -155,7 +155,7 @@ class Questions:
     async def _list_sources(self, call: ToolCall, turn: Turn) -> Mapping[str, str]:
         """By source, the untrusted text that is a reason to ask again."""
         sources = {**await self._sources.list_read(turn)}
-        if call.name == NETWORK and "group" not in call.args:  # text from a host is no reason to ask again about that host
+        if call.name == NETWORK and "group" not in call.args:  # text from a host is no reason to ask about it again
             sources.pop(host_source(str(call.args.get("host"))), None)
         if (parts := split_mcp_name(call.name)) is not None:  # nor are results of a server about its tools
             sources = {each: label for each, label in sources.items() if not each.startswith(mcp_source(parts[0]))}

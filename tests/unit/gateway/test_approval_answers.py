@@ -21,7 +21,7 @@ class TerminalHand(Hand):
 
 
 def push(id="c1", target="main"):
-    return ToolCall(id, "terminal", {"command": f"git push --force {target}"})
+    return ToolCall(id, "terminal", {"command": f"git push -f {target}"})
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def test_an_owner_allows_a_pattern_by_answering_with_it(tmp_path, answer):
     async with open_guarded(tmp_path, push("c1"), push("c2", "other"), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert "`always git push --force main` (* matches any words)" in bubble.text
+        assert "`always git push -f main`" in bubble.text
         await g.take(answer, sender="boss")
         await g.messenger.until(lambda: "ok" in g.messenger.said())
         await g.quiet()

@@ -26,10 +26,33 @@ async def test_rights_are_listed_with_who_and_where(tmp_path):
         await allow(desk.house.store, "bbbbbb01", "session", tool="network", rule="connect to pypi.org")
         await allow(desk.house.store, "cccccc01", "once")
         lines = (await desk.type("/approvals")).text.splitlines()
-        assert lines[0] == "aaaaaa  always   terminal: git push --force <U+202E> folder: /w"
-        assert lines[1].strip() == "answered just now by ann in telegram:dm:4711"
-        assert lines[2] == "bbbbbb  session  connect to pypi.org"
-        assert lines[4:] == ["/approvals revoke ID ends one."]
+        assert lines[0] == "Only in /w:"
+        assert lines[1] == "  aaaaaa  always  git push --force <U+202E>  (in /w)"
+        assert lines[2].strip() == "just now by ann, in telegram:dm:4711"
+        assert lines[3:5] == ["Only in test:dm:me:", "  bbbbbb  session connect to pypi.org"]
+        assert lines[6:] == ["/approvals revoke ID ends one."]
+
+
+async def test_what_holds_elsewhere_is_listed_under_its_conversation_or_folder(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        store = desk.house.store
+        here = await store.sessions.open(desk.context.inbound.address)
+        other = await store.sessions.open(Address("test", "you"))
+        await store.sessions.set_title_if_empty(other.session, "please add brackets")
+        await allow(store, "aaaaaa01", "always")
+        await allow(store, "bbbbbb01", "session", session=other.session, rule="theirs")
+        await allow(store, "cccccc01", "session", session=here.session, rule="mine")
+        rights = (await desk.type("/permissions")).text.partition("Allowed without asking:\n")[2].splitlines()
+        assert rights[0] == "  cccccc  session git push --force <U+202E>  (in /w)"
+        assert rights[1:3] == ["Only in /w:", "  aaaaaa  always  git push --force <U+202E>  (in /w)"]
+        assert rights[3:5] == ['Only in "please add brackets":', "  bbbbbb  session git push --force <U+202E>  (in /w)"]
+        assert 'just now by ann, in "please add brackets"' in (await desk.type("/approvals")).text
+
+
+async def test_nothing_is_allowed_here_by_the_rights_of_another_conversation(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        await allow(desk.house.store, "bbbbbb01", "session")
+        assert "Allowed without asking:\n  nothing beyond the mode\nOnly in" in (await desk.type("/permissions")).text
 
 
 async def test_one_is_shown_whole_and_revoked(tmp_path):
@@ -37,7 +60,7 @@ async def test_one_is_shown_whole_and_revoked(tmp_path):
         await allow(desk.house.store, "aaaaaa01", "always")
         shown = (await desk.type("/approvals show aaa")).text
         assert "allows   push" in shown and "overwrites work" in shown and "git push --force <U+202E>" in shown
-        assert (await desk.type("/approvals revoke aaa")).text.startswith("Revoked: terminal: git push")
+        assert (await desk.type("/approvals revoke aaa")).text.startswith("Revoked: git push")
         again = await desk.type("/approvals revoke aaa")
         assert again.failed and again.text == "That approval is not in force."
         assert (await desk.type("/approvals show zzz")).failed

@@ -223,7 +223,7 @@ def assess_call(
     outside = bool(call.args.get("outside"))
     if call.name in COMMAND_TOOLS and contained and not outside:
         counts = _crosses_protection if protected else _crosses_boundary
-        return _join_risks(_find_risks(call, workdir, places, counts))
+        return _join_risks(_find_risks(call, workdir, places, counts, contained=True))
     risks = _find_risks(call, workdir, places, _any_risk)
     risk = _join_risks(risks)
     if risk is not None and not risk.floor:
@@ -234,7 +234,7 @@ def assess_call(
     return risk
 
 
-def _find_risks(call: ToolCall, workdir: str, places: Places, counts: Counts) -> list[Risk]:
+def _find_risks(call: ToolCall, workdir: str, places: Places, counts: Counts, *, contained: bool = False) -> list[Risk]:
     """All risks with different reasons: each pass looks for one that is not known yet."""
     found: list[Risk] = []
     while len(found) < MAX_REASONS:
@@ -243,7 +243,7 @@ def _find_risks(call: ToolCall, workdir: str, places: Places, counts: Counts) ->
         def is_new(risk: Risk, known: set[str] = known) -> bool:
             return counts(risk) and risk.reason not in known and not (known and risk.rule == "unclear")
 
-        risk = _assess(call, workdir, places, is_new)
+        risk = _assess(call, workdir, places, is_new, contained=contained)
         if risk is None or risk.reason in known:
             break
         found.append(risk)
@@ -296,12 +296,13 @@ def _is_floor(risk: Risk) -> bool:
     return risk.floor
 
 
-def _shell_rules() -> Any:
-    """The rules for commands, imported with the first one that is checked: they are two dozen modules."""
-    return import_module("alipes.agent.approval.shell.rules")
+def _shell_rules(*, contained: bool) -> Any:
+    """The rules for commands, imported with the first one that is checked: they are a dozen modules, and those for a
+    machine without a sandbox as many again."""
+    return import_module(f"alipes.agent.approval.shell.{'rules' if contained else 'host.rules'}")
 
 
-def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Risk | None:
+def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts, *, contained: bool = False) -> Risk | None:
     with suppress(ToolError):  # an invalid path, which the tool reports
         match call.name, call.args:
             case "terminal", {"command": str(command), **more}:
@@ -309,17 +310,19 @@ def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Ris
                 start = str(places.resolve(folder, workdir)) if isinstance(folder, str) and folder else ""
                 if len(command) > MAX_CHARS:
                     return _too_long(command, counts)
-                found: Risk | None = _shell_rules().judge(command, places, workdir, start, counts=counts)
+                rules = _shell_rules(contained=contained)
+                found: Risk | None = rules.judge(command, places, workdir, start, counts=counts)
                 return found
             case "execute_code", {"code": str(code)}:
                 if len(code) > MAX_CHARS:
                     return _too_long(code, counts)
-                found = _shell_rules().judge_code(code, places, workdir, counts=counts)
+                found = _shell_rules(contained=contained).judge_code(code, places, workdir, counts=counts)
                 return found  # noqa: RET504 - typed
             case "process", {"action": "write", "data": str(data)}:  # it may go to a shell or to another program
                 if len(data) > MAX_CHARS:
                     return _too_long(data, counts)
-                return _assess_input(data, workdir, places, counts)
+                judge = partial(_shell_rules(contained=contained).judge, places=places, workdir=workdir, counts=counts)
+                return _assess_input(data, judge)
             case "read_file", {"path": str(path)}:
                 file = ShellWord(str(places.resolve(path, workdir)))
                 risk = PathChecker(places, workdir).check_read("read_file", file)
@@ -336,13 +339,12 @@ def _too_long(text: str, counts: Counts) -> Risk | None:
     return risk if counts(risk) else None
 
 
-def _assess_input(data: str, workdir: str, places: Places, counts: Counts) -> Risk | None:
+def _assess_input(data: str, judge: Callable[[str], Risk | None]) -> Risk | None:
     """Input that cannot be parsed may be unfinished, or for another program than a shell: then line by line."""
-    judge = _shell_rules().judge
-    risk: Risk | None = judge(data, places, workdir, counts=counts)
+    risk = judge(data)
     if risk is None or risk.rule != "unclear":
         return risk
-    lines = (judge(line, places, workdir, counts=counts) for line in data.splitlines()[-MAX_LINES:])
+    lines = map(judge, data.splitlines()[-MAX_LINES:])
     return first_risk(risk for risk in lines if risk and risk.rule != "unclear")
 
 

@@ -13,7 +13,7 @@ from alipes.kernel.turns import Turn
 from alipes.tools.common import Places
 
 if TYPE_CHECKING:
-    from alipes.agent.approval.shell.read_files import CommandFiles
+    from alipes.agent.approval.shell.host.read_files import CommandFiles
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -79,7 +79,7 @@ class CommandFileCheck:
             raise ToolError(f"Not run: {CHANGED}. Call it again, so that the user is asked about the new content.")
 
 
-_READ_FILES = "alipes.agent.approval.shell.read_files"
+_READ_FILES = "alipes.agent.approval.shell.host.read_files"
 
 
 def _search(call: ToolCall, workdir: str, places: Places) -> "CommandFiles":

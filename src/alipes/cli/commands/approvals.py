@@ -1,5 +1,7 @@
 """`alipes approvals`: lists open questions and rights in force, shows one, and revokes rights."""
 
+from collections.abc import Mapping
+
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.console import help_text, render
@@ -30,9 +32,13 @@ def run(argv: list[str]) -> int:
 
 
 def _list(settings: Settings, *, json: bool) -> None:
-    found = run_in_store(settings, lambda store: store.approvals.list_current())
-    rows = [(each.id[:ID], each.state, describe_origin(each), summarize(each)) for each in found]
-    print_list(found, ("ID", "STATE", "ORIGIN", "ALLOWS"), rows, json=json, empty=NONE)
+    async def read(store: Store) -> tuple[tuple[Approval, ...], Mapping[str, str]]:
+        found = await store.approvals.list_current()
+        return found, await store.approvals.titles(found)
+
+    found, titles = run_in_store(settings, read)
+    rows = [(each.id[:ID], each.state, summarize(each), describe_origin(each, titles)) for each in found]
+    print_list(found, ("ID", "STATE", "ALLOWS", "ASKED"), rows, json=json, empty=NONE)
 
 
 def _show(settings: Settings, id: str, *, json: bool) -> None:
@@ -40,7 +46,8 @@ def _show(settings: Settings, id: str, *, json: bool) -> None:
     if json:
         print_json(approval)
     else:
-        print(render.sanitize(describe(approval)))
+        titles = run_in_store(settings, lambda store: store.approvals.titles((approval,)))
+        print(render.sanitize(describe(approval, titles)))
 
 
 def _revoke(settings: Settings, id: str) -> int:

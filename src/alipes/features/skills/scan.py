@@ -114,7 +114,7 @@ def _scan_command(path: str, text: str, line: int, places: Places) -> Iterator[S
         command = command.strip().removeprefix("$ ")
         if not command or command.startswith("#") or len(command) > 2000:
             continue
-        risk = import_module("alipes.agent.approval.shell.rules").judge(command, places, "/project")
+        risk = import_module("alipes.agent.approval.shell.host.rules").judge(command, places, "/project")
         piped = _PIPED.search(command) is not None
         if risk is not None and (piped or (risk.rule not in _QUIET_RULES and not risk.unseen)):
             yield SkillFinding(f"{path}:{number}", "command", f"{risk.reason}: {format_excerpt(reveal(command), 80)}")

@@ -2,11 +2,12 @@
 
 import os
 import time
+from collections.abc import Mapping
 
 import msgspec
 
 from alipes.agent.approval.patterns import find_problem
-from alipes.kernel.approvals import NETWORK, describe_call, reveal
+from alipes.kernel.approvals import NETWORK, OUTSIDE, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
@@ -26,10 +27,12 @@ async def approvals(context: CommandContext, args: str) -> CommandReply:
     match args.split():
         case [] | ["list"]:
             shown = [each for each in await store.list_current() if _is_visible(context, each)]
-            lines = [f"{each.id[:6]}  {each.state:7}  {summarize(each)}\n    {describe_origin(each)}" for each in shown]
+            titles = await store.titles(shown)
+            lines = await _list_by_place(context, shown, titles, origin=True)
             return CommandReply("\n".join([*lines, "/approvals revoke ID ends one."] if lines else [NONE]))
         case ["show", id]:
-            return CommandReply(describe(await _find(context, id)))
+            found = await _find(context, id)
+            return CommandReply(describe(found, await store.titles((found,))))
         case ["revoke", "all" | "--all"] if _sees_all(context):
             return CommandReply(f"Revoked {format_count(await store.revoke_all(), 'approval')}.")
         case ["revoke", "all" | "--all"]:
@@ -76,12 +79,34 @@ async def permissions(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _list_permissions(context: CommandContext) -> CommandReply:
-    now = await context.sessions.permissions.of_key(context.key)
-    current = [each for each in await context.store.approvals.list_current() if _is_visible(context, each)]
-    rights = [(each.id[:6], each.state, summarize(each)) for each in current if each.choice is not None]
-    lines = [_describe_modes(now), "", "Allowed without asking:"]
-    lines += [f"  {id}  {state:7}  {what}" for id, state, what in rights] or ["  nothing beyond the mode"]
-    return CommandReply("\n".join([*lines, _PERMISSIONS_USAGE]))
+    now, store = await context.sessions.permissions.of_key(context.key), context.store.approvals
+    current = [each for each in await store.list_current() if _is_visible(context, each) and each.choice is not None]
+    lines = await _list_by_place(context, current, await store.titles(current))
+    if not lines or lines[0].endswith(":"):  # all that is listed holds elsewhere
+        lines.insert(0, "  nothing beyond the mode")
+    return CommandReply("\n".join([_describe_modes(now), "", "Allowed without asking:", *lines, _PERMISSIONS_USAGE]))
+
+
+async def _list_by_place(
+    context: CommandContext, approvals: list[Approval], titles: Mapping[str, str], *, origin: bool = False
+) -> list[str]:
+    """What is open or holds here, then what holds in another conversation or folder, under its name."""
+    active = await context.store.sessions.active(context.key)
+    places: dict[str, list[str]] = {"": []}
+    for each in approvals:
+        place = _place_of(each, titles, "" if active is None else active.session, context.inbound.workdir)
+        row = f"  {each.id[:6]}  {each.state:7} {summarize(each)}"
+        places.setdefault(place, []).append(f"{row}\n      {describe_origin(each, titles)}" if origin else row)
+    return [line for place, rows in places.items() for line in ([f"{place}:", *rows] if place else rows)]
+
+
+def _place_of(approval: Approval, titles: Mapping[str, str], session: str, workdir: str) -> str:
+    """Where the right holds, if not here; a question is open in its conversation."""
+    if approval.choice != "always" and approval.session != session:
+        return f"Only in {_describe_conversation(approval, titles)}"
+    if approval.choice == "always" and approval.workdir not in ("", workdir):
+        return f"Only in {_short_path(approval.workdir)}"
+    return ""
 
 
 async def _add_pattern(context: CommandContext, pattern: str) -> CommandReply:
@@ -141,30 +166,45 @@ async def revoke(store: ApprovalStore, approval: Approval) -> str:
 
 def summarize(approval: Approval) -> str:
     """What it is about, on one line."""
+    where = f"  (in {_short_path(approval.workdir)})" if approval.workdir else ""
     if approval.pattern:
-        where = f" (in {reveal(approval.workdir)})" if approval.workdir else ""
         return f"{reveal(approval.pattern)}{where}"
     if not approval.tool or approval.tool == NETWORK:
         return format_excerpt(reveal(approval.rule), 100)[1:-1]
-    return format_excerpt(f"{approval.tool}: {_call_text(approval)}", 100)[1:-1]
+    arguments = msgspec.json.decode(approval.arguments)
+    command = arguments.get("command") if approval.tool == "terminal" else None
+    text = f"{approval.tool}: {_call_text(approval)}" if command is None else reveal(str(command))
+    outside = f", {OUTSIDE}" if arguments.get("outside") is True and command is not None else ""
+    return f"{format_excerpt(text, 100)[1:-1]}{outside}{where if command is not None else ''}"
 
 
-def describe_origin(approval: Approval) -> str:
-    """Who answered, when, and where it was asked."""
-    where = approval.key.removeprefix("agent:main:") or "an older release"
+def describe_origin(approval: Approval, titles: Mapping[str, str]) -> str:
+    """When it was answered, by whom, and in which conversation."""
+    where = f"in {_describe_conversation(approval, titles)}"
     if approval.answered_at is None:
-        return f"asked {format_ago(approval.asked_at)} in {where}"
-    who = f" by {approval.answered_by}" if approval.answered_by else ""
+        return f"asked {format_ago(approval.asked_at)}, {where}"
+    who = f" by {approval.answered_by}" if approval.answered_by not in ("", "terminal") else ""
     revoked = f", revoked {format_ago(approval.revoked_at)}" if approval.revoked_at else ""
-    return f"answered {format_ago(approval.answered_at)}{who} in {where}{revoked}"
+    return f"{format_ago(approval.answered_at)}{who}, {where}{revoked}"
 
 
-def describe(approval: Approval) -> str:
+def _describe_conversation(approval: Approval, titles: Mapping[str, str]) -> str:
+    title = titles.get(approval.session, "")
+    return f'"{reveal(title)}"' if title else approval.key.removeprefix("agent:main:") or "an older release"
+
+
+def _short_path(path: str) -> str:
+    home = os.path.expanduser("~")
+    short = f"~{path[len(home) :]}" if home != "/" and (path == home or path.startswith(f"{home}/")) else path
+    return reveal(short)
+
+
+def describe(approval: Approval, titles: Mapping[str, str]) -> str:
     """All of it: what was asked, and exactly what it allows."""
     rows = [
         ("id", approval.id),
         ("state", approval.state),
-        ("origin", describe_origin(approval)),
+        ("origin", describe_origin(approval, titles)),
         ("session", approval.session),
         ("why", reveal(approval.reason)),
         ("allows", _describe_right(approval)),

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import ApprovalChoice, Turn
 from alipes.store.sql.connection import Connection
+from alipes.store.sql.conversations import session_title
 from alipes.store.sql.rows import SqlRows, clean_text, to_json
 
 StandingChoice: TypeAlias = Literal["session", "always"]
@@ -150,6 +151,16 @@ class ApprovalStore(SqlRows):
 
         def work(db: Connection) -> tuple[Approval, ...]:
             return tuple(make_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
+
+        return await self._database.read(work)
+
+    async def titles(self, approvals: Collection[Approval]) -> Mapping[str, str]:
+        """By session, the titles of the conversations that were asked, if they have one."""
+        sessions = {each.session for each in approvals}
+
+        def work(db: Connection) -> dict[str, str]:
+            known = [each for each in sessions if db.execute("SELECT 1 FROM sessions WHERE id = ?", (each,)).fetchone()]
+            return {each: title for each in known if (title := session_title(db, each))}
 
         return await self._database.read(work)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from alipes.agent.approval.approval import assess_call, build_approval_hook
+from alipes.agent.approval.shell.host.rules import judge
 from alipes.agent.approval.shell.lexer import UNKNOWN, Unparsable
 from alipes.agent.approval.shell.parser import parse_commands
-from alipes.agent.approval.shell.rules import judge
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.plugins import specs

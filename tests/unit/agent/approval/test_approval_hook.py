@@ -11,7 +11,7 @@ import pytest
 from alipes.agent.approval.approval import MAX_CHARS, assess_call, build_approval_hook
 from alipes.agent.approval.judge import ApprovalJudge, parse_answer
 from alipes.agent.approval.paths import Risk
-from alipes.agent.approval.shell import embedded
+from alipes.agent.approval.shell.code import search_text
 from alipes.agent.approval.terminal_lines import apply_line_editing
 from alipes.config.settings import AuxiliaryConfig
 from alipes.kernel.errors import NotAuthorised
@@ -289,9 +289,9 @@ def work_of():
 
 
 def test_patterns_are_searched_in_pieces():
-    assert embedded.search_text("ab", "x" * 50_000 + "ab")
-    assert not embedded.search_text("ab", "x" * 50_000)
-    assert all(embedded.search_text("ab", "x" * at + "ab" + "x" * 9_000) for at in range(3_990, 4_010))
+    assert search_text("ab", "x" * 50_000 + "ab")
+    assert not search_text("ab", "x" * 50_000)
+    assert all(search_text("ab", "x" * at + "ab" + "x" * 9_000) for at in range(3_990, 4_010))
 
 
 class Reviewer:

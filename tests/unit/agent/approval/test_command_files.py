@@ -8,7 +8,12 @@ import pytest
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.command_files import CommandFileCheck
-from alipes.agent.approval.shell.read_files import MAX_FILE_BYTES, MAX_SHOWN_LINES, find_command_files, format_files
+from alipes.agent.approval.shell.host.read_files import (
+    MAX_FILE_BYTES,
+    MAX_SHOWN_LINES,
+    find_command_files,
+    format_files,
+)
 from alipes.kernel.conversations import QuestionWithdrawn
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall

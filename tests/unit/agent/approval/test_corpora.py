@@ -5,11 +5,15 @@ They were made for a home with secrets in it, and a project `work` in that home.
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from alipes.agent.approval.shell.rules import judge
+from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.shell.host.rules import judge
+from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 from tests.world.shell_classes import EFFECTS, EVERYDAY, RISKS
 
@@ -87,6 +91,29 @@ def test_at_most_one_in_a_hundred_everyday_commands_is_asked_about(world):
     everyday = rows("shell-benign")
     asked = [row[1] for row in everyday if is_asked(world, row[1])]
     assert len(asked) <= len(everyday) / 100, asked
+
+
+def count_contained(places: Places, corpus: str, column: int) -> int:
+    commands = [json.loads(row[column]).replace("/home/u", places.home) for row in rows(corpus)]
+    calls = (ToolCall("c", "terminal", {"command": command}) for command in commands)
+    return sum(assess_call(call, f"{places.home}/work", places, contained=True) is not None for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "column", "asked"), [("dangerous", 1, 96), ("effects", 3, 19), ("outside", 1, 10), ("benign", 1, 0)]
+)
+def test_in_a_sandbox_only_what_it_does_not_contain_is_asked_about(world, corpus, column, asked):
+    assert count_contained(world, f"shell-{corpus}", column) == asked
+
+
+def test_the_rules_for_a_machine_without_a_sandbox_are_not_loaded_in_one():
+    code = (
+        "import sys; from alipes.agent.approval.approval import assess_call; from alipes.kernel.messages import ToolCall;"
+        "from alipes.tools.common import Places; places = Places(home='/u', alipes_home='/u/.alipes');"
+        "assert assess_call(ToolCall('c', 'terminal', {'command': 'rm -rf .git; python3 -c 1'}), '/u', places,"
+        " contained=True); sys.exit(any('approval.shell.host' in name for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_class_of_effect_is_asked_about(world):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.approval.shell.rules import judge
+from alipes.agent.approval.shell.host.rules import judge
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.sessions.questions import rule_for

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from alipes.agent.approval.shell.lexer import UNKNOWN
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 
 _DECODERS = r"base64|base32|basenc|xxd|rev|openssl|uudecode|tr|od|gpg|iconv|zcat|gunzip"
 _FORMAT = r"%([sbq%])"
@@ -42,3 +42,15 @@ def print_path(words: Sequence[str]) -> str:
 def is_decoder(name: str) -> bool:
     """True for a program that can make any text of another one."""
     return re.fullmatch(_DECODERS, name) is not None
+
+
+def join_printed(words: Sequence[ShellWord]) -> str:
+    printed = [word.text for word in words]
+    while printed and re.fullmatch(r"-[neE]{1,3}", printed[0]):
+        del printed[0]
+    return " ".join(printed)
+
+
+def unescape(text: str) -> str:
+    """Line breaks and tabs of `printf`; other escapes stay as they are."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")

@@ -10,7 +10,7 @@ from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import ShellCommand
-from alipes.agent.approval.shell.printed import print_format
+from alipes.agent.approval.shell.printed import join_printed, print_format, unescape
 from alipes.agent.approval.shell.subcommands import for_each
 
 MAX_SCRIPT_BYTES = 64_000
@@ -173,15 +173,3 @@ def written_content(command: ShellCommand) -> ShellWord | None:
     if name in ("echo", "printf"):
         return ShellWord(unescape(join_printed(command.words[1:])))
     return command.stdin if name in ("cat", "tee", "") else None
-
-
-def join_printed(words: Sequence[ShellWord]) -> str:
-    printed = [word.text for word in words]
-    while printed and re.fullmatch(r"-[neE]{1,3}", printed[0]):
-        del printed[0]
-    return " ".join(printed)
-
-
-def unescape(text: str) -> str:
-    """Line breaks and tabs of `printf`; other escapes stay as they are."""
-    return text.replace("\\n", "\n").replace("\\t", "\t")

@@ -18,17 +18,18 @@ from msgspec import Struct
 from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, find_exec_commands
-from alipes.agent.approval.shell.embedded import CodeText, find_code, language_of, loaded_files, runs_programs
+from alipes.agent.approval.shell.code import CodeText, find_code, language_of
+from alipes.agent.approval.shell.host.embedded import loaded_files, runs_programs
+from alipes.agent.approval.shell.host.recipes import find_recipes
+from alipes.agent.approval.shell.host.script_files import ScriptFiles
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
-from alipes.agent.approval.shell.recipes import find_recipes
-from alipes.agent.approval.shell.script_files import ScriptFiles
+from alipes.agent.approval.shell.rules import SHELLS
 from alipes.agent.approval.shell.subcommands import for_each
 from alipes.agent.approval.shell.variables import LOADING_VARIABLES, TRUSTED_VARIABLES
 from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 
-SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"))
 MAX_CODE_CHARS = 200_000
 MAX_FILES = 60
 MAX_FILE_BYTES = 8_000_000

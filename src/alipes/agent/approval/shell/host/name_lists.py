@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.shell.host.script_files import ScriptFiles
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
-from alipes.agent.approval.shell.script_files import ScriptFiles
 from alipes.agent.approval.shell.subcommands import for_each
 
 _NAME_LISTS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.embedded import TEXT_ONLY_PROGRAMS
+from alipes.agent.approval.shell.host.programs import RULES
 from alipes.agent.approval.shell.lexer import DECODED, UNKNOWN, ShellArguments, ShellWord
+from alipes.agent.approval.shell.nested import TEXT_ONLY_PROGRAMS
 from alipes.agent.approval.shell.parser import ShellCommand
-from alipes.agent.approval.shell.programs import RULES
 from alipes.agent.approval.shell.subcommands import for_each
 from alipes.config.protected_paths import is_secret_in_project
 

@@ -5,8 +5,8 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from alipes.agent.approval.shell.host.script_files import ScriptFiles
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
-from alipes.agent.approval.shell.script_files import ScriptFiles
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _RULE = r"([^\t#:=\n][^#:=\n]{0,300}?)\s{0,9}::?(?!=)([^=;#\n]{0,1000})(?:;(.{0,1000}))?"
