@@ -30,7 +30,7 @@ class CommandScope(Struct, frozen=True):
     write: tuple[str, ...] = ()
     """More paths that a sandboxed command may change, because the operator listed them."""
     title: str = ""
-    """What a person is told that runs; empty: the command itself."""
+    """Its name in questions to a person; empty: the command itself."""
 
 
 class CommandBackend(Protocol):
