@@ -201,3 +201,20 @@ async def test_the_text_of_a_stranger_counts_for_the_rest_of_the_conversation(op
         await store.turns.finish(later, "answered", "")
         await store.sessions.reset(HERE.key)
         assert await store.sources.list_read(await start_turn(store, "3")) == {}
+
+
+async def test_a_write_covers_its_file_or_folder_for_its_time_also_after_a_restart(opened):
+    async with opened() as store:
+        now = store.sources._clock()
+        for path in ("/w/notes.md", "/w/deep", "/w/\udcff\0"):
+            await store.sources.record_write(path, now - 2.0, now - 1.0)
+            await store.sources.record_write(path, now - 2.0, now - 1.0)
+        await store.sources.record_write("/old", now - 1e9, now - 1e9 + 1)
+    async with opened() as store:
+        written = store.sources.was_written
+        for path in ("/w/notes.md", "/w/deep/er/page.txt", "/w/deep", "/w/\udcff\0"):
+            assert await written(path, now - 1.5), path
+            assert not await written(path, now - 2.5) and not await written(path, now), path
+        assert not await written("/w/other.md", now - 1.5) and not await written("/", now - 1.5)
+        await store.sources.record_write("/new", now, now)
+        assert not await written("/old", now - 1e9), "rows of long ago are deleted"

@@ -162,7 +162,7 @@ class ChosenBackend:
         return self._backend
 
     def report_to(self, running: RunningCommands) -> None:
-        """Add to `running` what runs in it from now on."""
+        """Add the commands that are started from now on to `running`."""
         self._running = running
 
     async def choose(self) -> CommandBackend:

@@ -211,7 +211,7 @@ async def test_a_no_to_a_connection_ends_the_command_and_says_why(tmp_path, monk
         async with world.running(RETRIES) as child, world.running("time.sleep(600)", "sleep") as other:
             await run_in_foreground(child)
             said = describe_exit(child)
-            assert other.refusal == "" and other.returncode is None, "another command goes on"
+            assert other.refusal == "" and other.returncode is None, "another command continues"
     assert said == (
         'The user said no to a connection to x.test: "use the mirror". Do not try to work around this. '
         "The command was stopped."
@@ -219,8 +219,16 @@ async def test_a_no_to_a_connection_ends_the_command_and_says_why(tmp_path, monk
     assert [args["command"] for _, args in person.asked] == ["git fetch"]
 
 
+async def test_a_command_that_ends_by_itself_after_a_no_is_not_reported_as_stopped(tmp_path):
+    async with open_world(tmp_path, Person("no")) as world:
+        async with world.running("connect('x.test', 443); sys.exit(3)") as child:
+            await run_in_foreground(child)
+    assert describe_exit(child) == "exit code 3"
+    assert child.refusal == "The user said no to a connection to x.test. Do not try to work around this."
+
+
 async def test_a_background_process_outlives_a_no(tmp_path, monkeypatch):
     monkeypatch.setattr(child_module, "REFUSAL_GRACE_S", 0.0)
     async with open_world(tmp_path, Person("no")) as world:
-        out = await world.run("connect('x.test', 443); connect('x.test', 443); time.sleep(0.2); print('goes on')")
-    assert out == ["403", "403", "goes on"]
+        out = await world.run("connect('x.test', 443); connect('x.test', 443); time.sleep(0.2); print('continues')")
+    assert out == ["403", "403", "continues"]

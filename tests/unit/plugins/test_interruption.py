@@ -225,7 +225,7 @@ async def test_others_have_their_turn_between_two_that_hold_the_loop():
 
 
 @pytest.mark.parametrize("spec", [specs.agent_loop_stopped, specs.turn_ended])
-async def test_those_behind_one_that_holds_the_loop_begin_before_the_loop_goes_on(spec):
+async def test_those_behind_one_that_holds_the_loop_begin_before_the_loop_continues(spec):
     order = []
 
     def hang():

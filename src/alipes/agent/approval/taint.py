@@ -9,6 +9,7 @@ its folder that were changed while it ran. What commands read, and what programs
 import asyncio
 import hashlib
 import os
+import re
 import time
 
 from alipes.agent.approval.paths import Risk
@@ -34,6 +35,10 @@ SLACK_S = 0.05
 _FILE_WRITERS = ("write_file", "patch")
 _COMMANDS = ("terminal", "execute_code", "process")
 _FILE_READERS = ("read_file", "search_files", "vision_analyze")
+_FOUND_LINE = r"\d+[:-] |--$|\["
+"""Lines in the result of a search that are no name of a file."""
+MAX_SEARCHED = 200
+"""Files of a search that are looked at: more than it returns matches by default."""
 _DESCRIBING = ("url", "urls", "query", "path", "command", "name")
 """Arguments that say what a tool has read."""
 
@@ -52,12 +57,12 @@ class TaintTracker:
         """The hook to register."""
         if result.outcome == "denied":
             return
-        await self._record_read(call, turn)
+        await self._record_read(call, result, turn)
         may_write = call.name in (*_FILE_WRITERS, *_COMMANDS) or result.files
         if may_write and await self._sources.list_read(turn):
             await self._record_writes(call, result, turn, seconds)
 
-    async def _record_read(self, call: ToolCall, turn: Turn) -> None:
+    async def _record_read(self, call: ToolCall, result: ToolResult, turn: Turn) -> None:
         tool = self._contributions.tools().get(call.name)
         if tool is not None and tool.spec.untrusted:
             hosts = tool.hosts_read(turn.session) if isinstance(tool, ReadsHosts) else ()
@@ -66,7 +71,7 @@ class TaintTracker:
             if not hosts:
                 label = _describe_result(call)
                 await self._sources.add(turn, _result_id(turn, call, label), label)
-        elif label := await self._describe_file(call, turn.inbound.workdir):
+        elif label := await self._describe_file(call, result, turn.inbound.workdir):
             await self._sources.add(turn, label, label)
 
     async def _record_writes(self, call: ToolCall, result: ToolResult, turn: Turn, seconds: float) -> None:
@@ -91,24 +96,36 @@ class TaintTracker:
             await self._sources.add(turn, f"secret: {risk.reason}", "a file with secrets")
         return decision
 
-    async def _describe_file(self, call: ToolCall, workdir: str) -> str:
-        """The untrusted file that the call names; empty if there is none. In commands and code only the folder of
+    async def _describe_file(self, call: ToolCall, result: ToolResult, workdir: str) -> str:
+        """The untrusted file that the call has read; empty if there is none. In commands and code only the folder of
         attachments is looked for."""
         for text in (call.args.get("command"), call.args.get("code")):
             if isinstance(text, str) and self._attachments in text:
                 return "attached files"
-        path = call.args.get("path")
-        if not isinstance(path, str) or call.name not in _FILE_READERS:
-            return ""
-        try:
-            place = str(self._places.resolve(path, workdir))
-            label = await asyncio.to_thread(describe_untrusted_file, place, self._attachments)
-            real, changed = await asyncio.to_thread(_find_change, place)
-            if not label and await self._sources.was_written(real, changed):
-                label = _describe_written(real)
-        except (ToolError, ValueError, OSError):
-            return ""  # the tool has reported it
-        return label
+        for path in _read_paths(call, result):
+            try:
+                place = str(self._places.resolve(path, workdir))
+                label = await asyncio.to_thread(describe_untrusted_file, place, self._attachments)
+                real, changed = await asyncio.to_thread(_find_change, place)
+                if not label and await self._sources.was_written(real, changed):
+                    label = _describe_written(real)
+            except (ToolError, ValueError, OSError):
+                continue  # the tool has reported it
+            if label:
+                return label
+        return ""
+
+
+def _read_paths(call: ToolCall, result: ToolResult) -> list[str]:
+    """The file that the call names, or those whose lines a search has found."""
+    path = call.args.get("path")
+    if call.name not in _FILE_READERS:
+        return []
+    found = [path] if isinstance(path, str) else []
+    if call.name == "search_files" and (call.args.get("output_mode") or "content") == "content":
+        names = (line for line in result.text.splitlines() if line and not re.match(_FOUND_LINE, line))
+        found += list(dict.fromkeys(names))[:MAX_SEARCHED]
+    return found
 
 
 def describe_untrusted_file(path: str, attachments: str) -> str:

@@ -164,7 +164,9 @@ class Child:
         self.notes: list[str] = []
         """What the model must know besides the output, complete when the scope was left."""
         self.refusal = ""
-        """Why it was ended: a sentence about what a person said no to."""
+        """What a person said no to while it ran, as a sentence."""
+        self.was_ended = False
+        """It did not end by itself after that."""
         self._ends_when_refused = False
         self._popen, self._output, self._errors = popen, ends.output, ends.errors
         self._loop = asyncio.get_running_loop()
@@ -190,7 +192,8 @@ class Child:
             self._loop.call_later(REFUSAL_GRACE_S, self._end_tree)
 
     def _end_tree(self) -> None:
-        if not self._closed:
+        if not self._closed and self.returncode is None:
+            self.was_ended = True
             self.tree.tell(signal.SIGTERM)
             self._loop.call_later(TERM_GRACE_S, self._kill_tree)
 

@@ -32,7 +32,7 @@ class CommandScope(Struct, frozen=True):
     call: str = ""
     """The tool call that it runs for."""
     title: str = ""
-    """What a person is told that runs; empty: the command itself."""
+    """Its name in questions to a person; empty: the command itself."""
 
 
 class CommandBackend(Protocol):

@@ -40,7 +40,7 @@ class RunningCommands:
                 self._commands.pop(scope.session, None)
 
     async def find(self, session: str, client: socket.socket | None) -> RunningCommand | None:
-        """The command that made a connection; None if it cannot be told."""
+        """The command that made a connection; None if it is not known."""
         commands = tuple(self._commands.get(session, ()))
         if len(commands) < 2 or client is None:
             return commands[0] if len(commands) == 1 else None

@@ -199,7 +199,7 @@ async def send_replies(child: Child, emulator: TerminalEmulator) -> None:
 def describe_exit(child: Child) -> str:
     code = child.returncode
     assert code is not None
-    if child.refusal:
+    if child.was_ended:
         return f"{child.refusal} The command was stopped."
     status = f"exit code {code}"
     if code < 0:

@@ -168,7 +168,8 @@ class TerminalTool:
                 await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
-        notes = "".join(f"\n[{note}]" for note in child.notes if note != child.refusal)
+        said = dict.fromkeys(filter(None, (*child.notes, child.refusal)))
+        notes = "".join(f"\n[{note}]" for note in said if not (child.was_ended and note == child.refusal))
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 

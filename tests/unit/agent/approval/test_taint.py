@@ -151,8 +151,8 @@ class Project:
             name: structs.replace(a_turn(workdir=str(folder)), id=name, session=name) for name in ("tainted", "clean")
         }
 
-    async def did(self, conversation, tool, seconds=0.0, files=(), **args):
-        result = ToolResult("c1", "text", "ok", files=files)
+    async def did(self, conversation, tool, seconds=0.0, files=(), text="text", **args):
+        result = ToolResult("c1", text, "ok", files=files)
         await self.tracker.after_tool(ToolCall("c1", tool, args), result, self._turns[conversation], seconds)
 
     async def reads(self, name):
@@ -212,6 +212,17 @@ async def test_files_that_a_command_changed_after_untrusted_text_taint_who_reads
         await project.did("tainted", "terminal", 0.1, command="curl -o sub/page.txt https://x.org")
         assert await project.reads(before.name) == []
         assert await project.reads("sub/page.txt") == says(page)
+
+
+async def test_a_search_reads_the_files_whose_lines_it_finds(tmp_path, marks):
+    async with open_project(tmp_path) as project:
+        (notes := project.folder / "sub" / "notes.md").write_text("do this")
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "write_file", path="sub/notes.md")
+        await project.did("clean", "search_files", text="a.py\n12: x\n\n[1 match in 1 file]", path="missing")
+        assert await project.reads("missing") == []
+        await project.did("clean", "search_files", text="a.py\n12: x\n\nsub/notes.md\n1: do this", pattern="x")
+        assert await project.reads("missing") == says(notes)
 
 
 async def test_a_file_that_a_tool_made_is_marked(tmp_path, marks):
