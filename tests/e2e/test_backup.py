@@ -35,6 +35,7 @@ async def furnish(home, server):
         "files/matrix/keys.db": KEY,
         "logs/alipes.log": KEY,
         "spill/long.txt": "much",
+        "sandbox/homes/1/.cache/x": "much",
         "run/old.sock": KEY,
     }.items():
         path = home.path / name
@@ -56,7 +57,9 @@ async def test_a_backup_contains_all_data_and_no_secrets(home, tmp_path):
     assert done.status == 0 and "Keys (.env) and secrets of webhooks are not included" in done.out
     kept = {"alipes.db", "config.toml", "SOUL.md", "plugins/lamp/__init__.py", "files/telegram/1-a.png"}
     assert kept <= set(names(tmp_path / "all.tgz"))
-    assert not [each for each in names(tmp_path / "all.tgz") if each.startswith((".env", "run", "logs", "spill"))]
+    assert not [
+        each for each in names(tmp_path / "all.tgz") if each.startswith((".env", "run", "logs", "spill", "sandbox"))
+    ]
     with tarfile.open(tmp_path / "all.tgz") as archive:
         assert not any(KEY.encode() in archive.extractfile(each).read() for each in archive)
     assert (tmp_path / "all.tgz").stat().st_mode & 0o077 == 0

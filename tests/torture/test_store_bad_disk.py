@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 PRELUDE = """
-import asyncio, os, resource, signal, sys
+import asyncio, contextlib, os, resource, signal, sys
 from pathlib import Path
 from alipes.kernel.errors import *
 from alipes.kernel.messages import *
 from alipes.kernel.turns import *
-from alipes.store.sqlite.store import open_store
+from alipes.store.backups.backup import backup_database
+from alipes.store.sqlite.store import open_archive, open_store
 
 home, HERE = Path(sys.argv[1]), Address("cli", "here")
 
@@ -125,6 +126,32 @@ def test_a_full_disk_refuses_and_recovers(tmp_path):
     kept, refused = kept_and_refused(lines, copy)
     assert len(kept) > 10
     assert refused and all("is full and nothing was saved; free some space" in line for line in refused)
+
+
+READ_FULL = """
+async def main():
+    async with open_store(home) as store:
+        await store.turns.accept(inbound("first"))
+    with contextlib.suppress(OSError), open(home / "more", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    async with open_archive(home) as archive:
+        tell("kept", (await archive.facts()).turns)
+    await backup_database(home / "alipes.db", Path(sys.argv[2]))
+    tell("kept", "backup")
+asyncio.run(main())
+"""
+
+
+def test_conversations_can_be_read_and_copied_on_a_full_disk(tmp_path):
+    if not may_mount():
+        pytest.skip("only root may mount a small disk")
+    home, copy = tmp_path / "small", tmp_path / "copy.db"
+    home.mkdir()
+    script = f'mount -t tmpfs -o size=3m small {home} && "$@" {copy}'
+    assert run(READ_FULL, home, "unshare", "--mount", "sh", "-c", script, "sh") == ["kept 1", "kept backup"]
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT count(*) FROM turns").fetchall() == [(1,)]
 
 
 @pytest.fixture

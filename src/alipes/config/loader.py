@@ -308,9 +308,22 @@ def _sandbox(config: RawConfig) -> SandboxConfig:
             place: KeyPath = ("sandbox", kind, name)
             if kind == "modes" and name not in PERMISSION_MODES:
                 config.add_problem(place, f"unknown permission mode {name!r}: {' or '.join(PERMISSION_MODES)}.")
+            if kind == "projects" and (problem := _find_project_problem(name)):
+                config.add_problem(place, f"[{toml_path(place)}] {problem}")
             tables[os.path.expanduser(name)] = SandboxAccess(**_values(config, place, SandboxAccess))
     values = _values(config, ("sandbox",), SandboxConfig)
     return SandboxConfig(**values, projects=found["projects"], modes=found["modes"])
+
+
+def _find_project_problem(name: str) -> str:
+    """Why a name is no project directory; empty if it is one."""
+    path = os.path.normpath(os.path.expanduser(name.strip())) if name.strip() else ""
+    home = os.path.expanduser("~")
+    if not os.path.isabs(path):
+        return "must name a directory by an absolute path, or one that starts with ~."
+    if os.path.commonpath((path, home)) == path:
+        return "names / or a directory that contains your home: it would hold for every project. Name each project."
+    return ""
 
 
 def _mcp(config: RawConfig) -> McpConfig:

@@ -125,7 +125,10 @@ TRUSTED_IN_PROJECT: tuple[str, ...] = (
     *(".circleci", ".travis.yml", "azure-pipelines.yml", ".azure-pipelines", "bitbucket-pipelines.yml", ".drone.yml"),
     *(".woodpecker*", ".buildkite", "appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".teamcity", "cloudbuild.yaml"),
     *(".forgejo/workflows", ".gitea/workflows", ".semaphore", "buildspec.yml", ".envrc", ".devcontainer"),
-    *(".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", "*.code-workspace", ".idea", ".exrc"),
+    *(".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", "*.code-workspace"),
+    *(".idea", ".zed", "*.sublime-project", "*.sublime-workspace", ".exrc", ".vim", ".pylintrc", ".lfsconfig"),
+    *(".hg/hgrc", ".jj/repo/config.toml", ".cargo/config", ".cargo/config.toml", ".mvn", ".bazelrc", ".yarn/releases"),
+    *(".yarn/plugins",),
     *(".nvimrc", ".nvim.lua", ".vimrc", ".lvimrc", ".dir-locals.el", ".gdbinit", ".lldbinit", ".npmrc", ".yarnrc"),
     *(".yarnrc.yml", ".pnpmfile.cjs", "sitecustomize.py", "usercustomize.py", "*.pth", ".mise.toml", "mise.toml"),
     *(".claude", ".codex", ".cursor", ".cursorrules", ".gemini", ".hermes", ".openclaw", ".mcp.json", ".windsurf"),
@@ -156,6 +159,11 @@ def is_secret_in_system(path: str) -> bool:
 def is_startup_in_home(path: str) -> bool:
     """True if other programs run, load or trust this path, relative to the home."""
     return _matches(path, STARTUP_IN_HOME)
+
+
+def is_environment_file(path: str) -> bool:
+    """True for `.env` files, which programs load. Commands are not asked about: the sandbox hides those that exist."""
+    return is_secret_in_project(path) and "env" in path.rpartition("/")[2]
 
 
 def is_trusted_in_project(path: str) -> bool:

@@ -22,6 +22,7 @@ from alipes.config.value_types import (
     AMOUNT,
     ENDPOINT,
     FLAG,
+    GRANT_NAMES,
     HOST,
     HOST_PATTERNS,
     HOSTS,
@@ -241,7 +242,7 @@ class SandboxAccess(Struct, frozen=True):
     ] = ""
     grants: Annotated[
         tuple[str, ...],
-        NAMES,
+        GRANT_NAMES,
         "What else sandboxed commands may use: `ssh-agent` (asked when it is used), `docker` (the Docker socket, which "
         "means full rights on this machine), `browser` (user namespaces, which Chromium needs).",
     ] = ("ssh-agent",)
@@ -270,7 +271,7 @@ class SandboxConfig(SandboxAccess, frozen=True):
     ssh: Annotated[str, "Destination of the backend `ssh`, as in `user@host` or a name in `~/.ssh/config`."] = ""
     ssh_workdir: Annotated[str, "Directory on that machine in which commands run. Empty: the home there."] = ""
     projects: dict[str, SandboxAccess] = {}
-    """By project directory."""
+    """By project directory: a real one, neither `/` nor one that contains the home."""
     modes: dict[str, SandboxAccess] = {}
     """By permission mode: `ask`, or `auto` (with --yes)."""
 

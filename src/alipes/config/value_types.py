@@ -183,6 +183,14 @@ def _names(value: object) -> list[Json]:
     return list(value)
 
 
+def _grants(value: object) -> list[Json]:
+    names = _names(value)
+    for name in names:
+        if name not in GRANTS:
+            raise InvalidValue(f"contains {name!r}, which is unknown: {', '.join(GRANTS)} are known")
+    return names
+
+
 def _texts(value: object) -> list[Json]:
     if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
         raise InvalidValue(f'must be a list of texts like ["--port", "8000"]{_not(value)}')
@@ -362,6 +370,9 @@ ENDPOINT = ValueType("address", _endpoint)
 HEADERS = ValueType("table of header = text", _headers, None, "table")
 BODY = ValueType("table", _body, None, "table")
 NAMES = ValueType("list of names", _names, _words, "list")
+GRANTS = ("ssh-agent", "docker", "browser")
+"""What `sandbox.grants` may contain."""
+GRANT_NAMES = ValueType("list of names", _grants, _words, "list")
 TEXTS = ValueType("list of texts", _texts, None, "list")
 VARIABLES = ValueType("table of variable = text", _variables, None, "table")
 ENTRY = ValueType("table", _entry, None, "table")

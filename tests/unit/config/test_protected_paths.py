@@ -62,6 +62,16 @@ def test_other_files_in_the_home_are_not_startup(path):
     "path",
     [
         *(".git/hooks/pre-push", ".git/config", "sub/.git/hooks/x", ".github/workflows/ci.yml", ".gitlab-ci.yml"),
+        *(
+            ".hg/hgrc",
+            ".jj/repo/config.toml",
+            ".zed/tasks.json",
+            ".vscode/mcp.json",
+            ".cargo/config.toml",
+            ".cargo/config",
+        ),
+        *(".mvn/extensions.xml", ".yarn/releases/yarn.cjs", ".yarn/plugins/x.cjs", ".pylintrc", "x.sublime-project"),
+        *(".bazelrc", ".lfsconfig", ".vim/vimrc", "sub/.cargo/config.toml"),
         *("Jenkinsfile", ".envrc", ".vscode/tasks.json", ".mcp.json", ".claude/settings.json", "a/sitecustomize.py"),
     ],
 )

@@ -250,6 +250,12 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[egress]\nallow = ['x.example:99999']", "has a port out of range"),
         ("[egress]\ndefault = 'alow'", "Did you mean allow?"),
         ("silence = -1", "config.toml:1: silence = -1 is out of range"),
+        ("[sandbox]\ngrants = ['ssh-agnet']", "'ssh-agnet', which is unknown: ssh-agent, docker, browser are known"),
+        ("[sandbox.projects.'~/x']\ngrants = ['all']", "'all', which is unknown"),
+        ("[sandbox.projects.'']\nnetwork = 'open'", 'sandbox.projects.""] must name a directory'),
+        ("[sandbox.projects.'work']\nnetwork = 'open'", "must name a directory by an absolute path"),
+        ("[sandbox.projects.'/']\nnetwork = 'open'", "it would hold for every project"),
+        ("[sandbox.projects.'~/']\nnetwork = 'open'", "names / or a directory that contains your home"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_line_and_its_fix(home, text, said):

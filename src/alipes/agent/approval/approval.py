@@ -15,6 +15,7 @@ from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellWord
 from alipes.agent.approval.terminal_lines import TerminalLines
+from alipes.config.protected_paths import is_environment_file
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionWithdrawn, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
@@ -351,9 +352,15 @@ def _assess_input(data: str, judge: Callable[[str], Risk | None]) -> Risk | None
 def _assess_writes(paths: list[str], workdir: str, places: Places, counts: Counts) -> Risk | None:
     checker = PathChecker(places, workdir)
     with suppress(ValueError):  # invalid Unicode in a path, which the tool reports
-        risks = [checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths]
+        words = [ShellWord(str(places.resolve(path, workdir))) for path in paths]
+        risks = [checker.check_write(word) or _assess_environment_file(word.text) for word in words]
         return first_risk(risk for risk in risks if risk and counts(risk))
     return None
+
+
+def _assess_environment_file(path: str) -> Risk | None:
+    reason = f"changes {path}, from which programs load their settings"
+    return Risk("trusted", reason, "workspace", paths=(path,)) if is_environment_file(path) else None
 
 
 def format_denial(risk: Risk, decision: ApprovalDecision) -> str:

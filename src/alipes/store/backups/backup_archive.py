@@ -29,6 +29,8 @@ FORMAT = 1
 MANIFEST = "alipes-backup.json"
 CHUNK_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 * 2**20
+SANDBOX = "sandbox"
+"""The homes and caches of sandboxed commands; only archives of older versions have them."""
 _EXCLUDED = re.compile(
     r"\.env.*|(?:run|logs|spill|browser|checkpoints|profiles)(?:/.*)?|"
     + re.escape(DATABASE_FILE)
@@ -105,7 +107,8 @@ def _list_files(home: Path) -> Iterator[str]:
     """The relative paths of the files to pack; only regular files, no links."""
     for place, folders, names in os.walk(home):
         inner = PurePosixPath(os.path.relpath(place, home))
-        folders[:] = sorted(each for each in folders if not _EXCLUDED.fullmatch(str(inner / each)))
+        paths = {each: str(inner / each) for each in sorted(folders)}
+        folders[:] = [each for each, path in paths.items() if path != SANDBOX and not _EXCLUDED.fullmatch(path)]
         for name in sorted(names):
             path = str(inner / name)
             if not _EXCLUDED.fullmatch(path) and stat.S_ISREG(os.lstat(home / path).st_mode):

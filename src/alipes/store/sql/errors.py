@@ -51,6 +51,14 @@ def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
     return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """True if an error made here was caused by a full disk."""
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
 def _store_error(sentence: str, cause: BaseException) -> StoreError:
     error = StoreError(sentence)
     error.__cause__ = cause

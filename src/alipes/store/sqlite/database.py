@@ -442,7 +442,7 @@ async def open_database(
     """Open the database at `path`; create or migrate it if necessary. Raises `StoreError` if it was lost.
 
     `busy_timeout_s`: how long a write waits for one of another process before it fails.
-    `read_only`: it exists on a read-only home; nothing is written.
+    `read_only`: it exists on a read-only home or a full disk; nothing is written.
     """
     loop = asyncio.get_running_loop()
     with (

@@ -108,8 +108,8 @@ class WalFile:
 
 @contextmanager
 def open_readable(path: Path) -> Iterator[str]:
-    """The URI at which SQLite can read the database; on a read-only home that may be a temporary copy."""
-    if is_writable(path):
+    """The URI at which SQLite can read the database; on a read-only home or full disk that may be a temporary copy."""
+    if is_writable(path) and (not path.exists() or _can_read(_uri(path, "mode=rw"))):
         yield _uri(path, "mode=rw")
     elif not _size(_wal(path)):
         yield _uri(path, "immutable=1")

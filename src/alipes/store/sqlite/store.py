@@ -21,6 +21,7 @@ from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import OnOp
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.sql.changes import HomeChangeFeed
+from alipes.store.sql.errors import is_disk_full
 from alipes.store.sql.health import StoreHealth
 from alipes.store.sql.store import Store
 from alipes.store.sql.store_tasks import StoreTasks
@@ -310,14 +311,20 @@ async def open_store(
 
 @asynccontextmanager
 async def open_archive(home: Path) -> AsyncIterator[Archive]:
-    """The stored conversations, for reading; also on a read-only home. Raises `StoreError`."""
+    """The stored conversations, for reading; also on a read-only home and a full disk. Raises `StoreError`."""
+    async with AsyncExitStack() as stack:
+        yield await _enter_archive(stack, home)
+
+
+async def _enter_archive(stack: AsyncExitStack, home: Path) -> Archive:
     path = home / DATABASE_FILE
-    if path.exists() and not is_writable(path):
-        async with open_database(path, read_only=True) as database:
-            yield SqliteArchive(database)
-        return
-    async with open_store(home) as store:
-        yield store.archive
+    if not path.exists() or is_writable(path):
+        try:
+            return (await stack.enter_async_context(open_store(home))).archive
+        except StoreError as error:
+            if not path.exists() or not is_disk_full(error):
+                raise
+    return SqliteArchive(await stack.enter_async_context(open_database(path, read_only=True)))
 
 
 def _check_old_processes(processes: Processes, path: Path) -> None:

@@ -435,3 +435,13 @@ async def test_files_of_the_project_are_written_by_tools_after_a_yes_also_where_
     assert await hook(ToolCall("c", "write_file", {"path": ".git/hooks/x", "content": ""}), turn(places)) is None
     assert await hook(terminal("echo x > .git/hooks/x", outside=True), turn(places)) is None
     assert person.rules == ["trusted", "outside"] and sandbox.opened == []
+
+
+@pytest.mark.parametrize("path", [".env", "sub/.env.local", "prod.env", ".zed/tasks.json", ".cargo/config.toml"])
+async def test_file_tools_ask_about_what_programs_load_or_run_later(places, path):
+    risk = assess(places, ToolCall("c", "write_file", {"path": path, "content": "A=1\n"}))
+    assert (risk.rule, risk.scope) == ("trusted", "workspace")
+
+
+def test_an_example_of_a_file_with_settings_is_written_without_a_question(places):
+    assert assess(places, ToolCall("c", "write_file", {"path": ".env.example", "content": ""})) is None
