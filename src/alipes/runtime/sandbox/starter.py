@@ -194,6 +194,7 @@ def _become_spare(channel: _socket.socket, wanted: Mapping[str, Any], handles: S
     if ruleset >= 0:
         _call("syscall", _RESTRICT_SELF, ruleset, 0)
     _drop_capabilities()
+    _LIBC.prctl(15, b"sandbox", 0, 0, 0)  # PR_SET_NAME
     _LIBC.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody inside can read or trace it
     _LIBC.prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, after the rights changed, which clears it
     steps = wanted["seccomp"]
