@@ -130,7 +130,7 @@ def _answer(channel: _socket.socket, wanted: Mapping[str, Any], handles: Sequenc
             _check_handles(wanted, handles)
             found = makers[wanted["make"]](wanted, handles)
             send(channel, b"ok", found)
-        except Exception as error:  # noqa: BLE001 - alipes must get an answer
+        except OSError as error:
             send(channel, describe(error))
         os._exit(0)
     if os.waitpid(child, 0)[1]:
@@ -161,7 +161,7 @@ def _answer_spare(channel: _socket.socket, wanted: Mapping[str, Any], handles: S
         ours.close()
         try:
             _become_spare(theirs, wanted, handles)
-        except Exception as error:  # noqa: BLE001 - alipes must get an answer
+        except OSError as error:
             send(theirs, describe(error))
         os._exit(CANNOT_RUN)
     theirs.close()
