@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from alipes.runtime.sandbox.backend import CommandScope
-from tests.world.environment import environment
 from tests.world.sandboxes import SANDBOXES, open_backend, open_machine
 
 COMMANDS = 40
+PATH = "/usr/bin:/bin"
 CANARY = "canary-of-the-home"
 EXCHANGE = """
 import ctypes, os, sys, time
@@ -56,7 +56,7 @@ async def test_folder_exchanged_with_a_link_shows_and_opens_nothing_outside(name
     output, finished = b"", 0
     with open_machine(name, tmp_path):
         async with open_backend(name, home=home) as backend:
-            scope, env = CommandScope("s1", str(project)), environment(home)
+            scope, env = CommandScope("s1", str(project)), {"PATH": PATH, "HOME": str(home)}
             with exchanged(project / "d", project / "link"):
                 for _ in range(COMMANDS):
                     with suppress(OSError):  # what has changed meanwhile is an error, not another target

@@ -5,9 +5,11 @@ It runs in a separate Python process, so it must not import anything of alipes.
 
 import json
 import os
-import socket
 import sys
 from typing import Any
+
+REQUESTS, ANSWERS = "requests", "answers"
+"""Names of the pipes to and from the parent."""
 
 
 class _ToolError(Exception):
@@ -20,18 +22,14 @@ class _Connection:
     """Connection to the parent; one tool call at a time."""
 
     def __init__(self, folder: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        here = os.getcwd()
-        os.chdir(folder)  # the full path may be too long for a socket address
-        self._socket.connect("socket")
-        os.chdir(here)
-        self._file = self._socket.makefile("rwb")
+        self._requests = os.fdopen(os.open(os.path.join(folder, REQUESTS), os.O_WRONLY), "wb")
+        self._answers = os.fdopen(os.open(os.path.join(folder, ANSWERS), os.O_RDONLY), "rb")
 
     def call(self, name: str, args: dict[str, Any]) -> str:
         given = {key: value for key, value in args.items() if value is not None}
-        self._file.write(json.dumps({"tool": name, "args": given}).encode() + b"\n")
-        self._file.flush()
-        line = self._file.readline()
+        self._requests.write(json.dumps({"tool": name, "args": given}).encode() + b"\n")
+        self._requests.flush()
+        line = self._answers.readline()
         if not line:
             raise _ToolError("the connection to alipes was closed")
         answer = json.loads(line)

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import logging
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,8 +14,7 @@ import msgspec
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.runtime.process_lock import short_socket_path
-from alipes.runtime.processes.child import Child
+from alipes.runtime.processes.child import Child, ChildInput
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools import code_child
 from alipes.tools.common import make_schema
@@ -25,9 +22,10 @@ from alipes.tools.shell.background import describe_exit
 from alipes.tools.shell.output import CommandOutput, SpillFolder
 from alipes.tools.shell.terminal import OutputProgress, read_until_exit
 
-log = logging.getLogger(__name__)
 PROGRAM = "code_child.py"
 MAX_REQUEST_BYTES = 16 * 2**20
+ANSWER_TIMEOUT_S = 60.0
+"""How long the code may leave an answer unread."""
 MAX_STDERR_CHARS = 4_000
 """Characters of stderr shown when the code fails."""
 
@@ -74,7 +72,7 @@ class ExecuteCode:
         with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
             folder = Path(name)
             self._write_files(folder, str(args["code"]))
-            async with _serve_tools(folder / "socket", _ToolServer(act, self._tools, self._calls)):
+            async with _serve_tools(folder, _ToolServer(act, self._tools, self._calls)):
                 child, in_time = await self._run_child(os.path.join(seen, folder.name), scope, act, output)
             complaint = await asyncio.to_thread(_read_stderr, folder / "stderr") if child.returncode else ""
         text = (await output.text()).rstrip() or "(no output)"
@@ -122,53 +120,44 @@ class _ToolServer:
 
 
 @asynccontextmanager
-async def _serve_tools(path: Path, server: _ToolServer) -> AsyncIterator[None]:
-    """Serve tool calls on a Unix socket while entered; calls still running at the end are cancelled.
+async def _serve_tools(folder: Path, server: _ToolServer) -> AsyncIterator[None]:
+    """Serve tool calls over two named pipes in `folder` while entered; a call still running at the end is cancelled.
 
-    Not asyncio's server: it loses a connection that arrives while it is being closed.
+    No socket: with Landlock alone, sandboxed processes have none.
     """
-    loop, tasks, accepted = asyncio.get_running_loop(), set[asyncio.Task[None]](), set[socket.socket]()
-
-    async def serve(connection: socket.socket) -> None:
-        accepted.discard(connection)
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_REQUEST_BYTES)
-        try:
-            while request := await reader.readline():
-                writer.write(msgspec.json.encode(await server.answer(request)) + b"\n")
-                await writer.drain()
-        except (OSError, ValueError):
-            pass  # it ended, or the request is too long
-        finally:
-            writer.close()
-
-    def accept() -> None:
-        try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # the client is gone
-        except OSError as error:
-            loop.remove_reader(listener)
-            log.warning("execute_code cannot accept tool calls: %s", error)
-            return
-        connection.setblocking(False)
-        accepted.add(connection)
-        tasks.add(group.create_task(serve(connection), name="execute_code"))
-
-    async with asyncio.TaskGroup() as group:
-        with socket.socket(socket.AF_UNIX) as listener:
-            with short_socket_path(path) as name:
-                listener.bind(name)
-            listener.setblocking(False)
-            listener.listen()
-            loop.add_reader(listener, accept)
+    with ExitStack() as stack:
+        handles = list[int]()
+        for name in (code_child.REQUESTS, code_child.ANSWERS):
+            os.mkfifo(folder / name, 0o600)
+            # for both directions: nobody waits for the other side, and there is no end before ours
+            handles.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            stack.callback(os.close, handles[-1])
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_answer_all(handles[0], handles[1], server), name="execute_code")
             try:
                 yield
             finally:
-                loop.remove_reader(listener)
-                for task in tasks:
-                    task.cancel()
-                for connection in accepted:
-                    connection.close()
+                task.cancel()
+
+
+async def _answer_all(requests: int, answers: int, server: _ToolServer) -> None:
+    """Answer the lines of one pipe in the other, until a line is too long or an answer is not read."""
+    loop, text, output = asyncio.get_running_loop(), bytearray(), ChildInput(answers, terminal=False)
+    while len(text) <= MAX_REQUEST_BYTES:
+        line, end, rest = text.partition(b"\n")
+        if end:
+            text = rest
+            answer = msgspec.json.encode(await server.answer(bytes(line))) + b"\n"
+            if await output.write(answer, ANSWER_TIMEOUT_S) < len(answer):
+                return
+            continue
+        readable = asyncio.Event()
+        loop.add_reader(requests, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(requests)
+        text += os.read(requests, 65536)
 
 
 def _read_stderr(path: Path) -> str:

@@ -34,17 +34,46 @@ def choose(setting="auto", saved=None, **sandboxes):
 
 
 async def test_the_best_sandbox_that_works_is_chosen():
-    chosen, made = choose(bubblewrap="bwrap is not installed", landlock="")
-    assert await chosen.choose() is made["landlock"]
+    chosen, made = choose(bubblewrap="", landlock="")
+    assert await chosen.choose() is made["bubblewrap"]
     assert chosen.contains and chosen.warning == ""
 
 
-async def test_without_a_sandbox_commands_run_on_the_host_and_the_person_is_warned():
-    chosen, _ = choose(bubblewrap="bwrap is not installed", landlock="this kernel has no Landlock")
+async def test_the_weaker_sandbox_is_taken_with_a_word():
+    chosen, made = choose(bubblewrap="bwrap is not installed", landlock="")
+    made["landlock"].describe_gaps = lambda: ["Commands can see the names of other processes."]
+    assert await chosen.choose() is made["landlock"]
+    assert "Landlock instead of bubblewrap" in chosen.warning and "bwrap is not installed" in chosen.warning
+    assert "protects less than bubblewrap" in chosen.description
+
+
+async def test_without_a_sandbox_commands_are_refused_with_the_reason(tmp_path):
+    chosen, _ = choose(bubblewrap="/var/tmp/alipes-0 belongs to another user", landlock="this kernel has no Landlock")
+    await chosen.choose()
+    assert chosen.name == "none"
+    for why in ("belongs to another user", "no Landlock", "install bubblewrap", 'sandbox.backend = "host"'):
+        assert why in chosen.warning
+    with pytest.raises(OSError, match="Commands are refused, because no sandbox works here"):
+        async with chosen.open("echo out", CommandScope(), cwd=str(tmp_path), env={}):
+            pass
+    assert "refused" in chosen.description
+
+
+async def test_commands_run_as_soon_as_a_sandbox_works(tmp_path):
+    chosen, made = choose(bubblewrap="bwrap is not installed")
+    await chosen.choose()
+    made["bubblewrap"].problem = ""
+    async with chosen.open("echo in", CommandScope(), cwd=str(tmp_path), env={"PATH": "/usr/bin:/bin"}) as child:
+        assert await child.read() == b"in\n"
+    assert chosen.warning == ""
+
+
+async def test_where_there_is_no_sandbox_at_all_commands_run_on_the_host_and_the_person_is_warned(monkeypatch):
+    monkeypatch.setattr(backends, "has_sandboxes", lambda: False)
+    chosen, _ = choose(bubblewrap="bwrap is not installed")
     await chosen.choose()
     assert chosen.name == "host" and not chosen.contains
-    assert chosen.warning.startswith("No sandbox: commands run with all your rights. Fix: install bubblewrap")
-    assert "bwrap is not installed" in chosen.warning and "Landlock" in chosen.warning
+    assert chosen.warning.startswith("No sandbox: commands run with all your rights.")
     assert "without a sandbox" in chosen.description
 
 

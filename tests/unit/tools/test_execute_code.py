@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import os
-import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from alipes.runtime.sandbox.backend import HostBackend
 from alipes.tools.common import child_environment
 from alipes.tools.execute_code import CodeLimits, ExecuteCode, _serve_tools
 from alipes.tools.shell.output import SpillFolder
+from tests.world.sandboxes import SANDBOXES, open_backend, open_machine
 
 LOOK = ToolSpec("look", "look", {"type": "object", "properties": {"at": {}, "long": {}}}, "read")
 
@@ -113,7 +112,7 @@ async def test_cancelling_leaves_nothing_behind(tmp_path, waits):
     assert set(children.read_text().split()) <= set(before)
 
 
-async def test_cancelling_at_the_start_leaves_no_socket_open(tmp_path):
+async def test_cancelling_at_the_start_leaves_nothing_open(tmp_path):
     """Cancelled at each of its first steps."""
     await run(tmp_path, "")
     before = len(os.listdir("/proc/self/fd"))
@@ -128,16 +127,19 @@ async def test_cancelling_at_the_start_leaves_no_socket_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-@pytest.mark.parametrize("steps", range(10))
-async def test_connection_at_the_very_end_is_closed(tmp_path, steps):
-    with socket.socket(socket.AF_UNIX) as child:
-        async with _serve_tools(tmp_path / "socket", None):
-            child.connect(str(tmp_path / "socket"))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-        child.setblocking(False)
-        with suppress(ConnectionResetError):
-            assert await asyncio.get_running_loop().sock_recv(child, 1) == b""
+async def test_code_that_still_waits_for_a_tool_gets_an_end(tmp_path):
+    async with _serve_tools(tmp_path, None):
+        answers = os.open(tmp_path / "answers", os.O_RDONLY)
+    assert os.read(answers, 1) == b""
+    os.close(answers)
+
+
+@pytest.mark.parametrize("name", [*SANDBOXES])
+async def test_code_calls_tools_in_each_sandbox(name, tmp_path):
+    (tmp_path / "project").mkdir()
+    with open_machine(name, tmp_path):
+        async with open_backend(name, home=tmp_path / "home") as backend:
+            assert "seen" in await run(tmp_path / "project", "print(look())", backend=backend)
 
 
 async def test_secrets_are_masked_and_the_environment_is_only_the_given_one(tmp_path):

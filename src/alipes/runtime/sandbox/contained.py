@@ -24,7 +24,7 @@ from alipes.runtime.sandbox.mounts import (
     list_system,
 )
 from alipes.runtime.sandbox.namespaces import NetworkNamespace, NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, real_directory
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
 from alipes.runtime.sandbox.starters import Launch, SparePlan, Starter, View
 
 UNSET = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
@@ -117,18 +117,20 @@ class ContainedCommands:
             plan = RootPlan(list_system(), tuple(list_places(policy)))
             identities = find_identities(path for place in plan.places for path in {place.source, place.target} if path)
             made_of = plan, policy.network, identities
-            found = self._namespaces.find_view(scope.session, self._maker.kind, made_of)
+            found = self._namespaces.find_view(scope.session, self._maker.kind, (made_of, _find_beneath(plan, policy)))
             if found is not None:
                 return policy, plan, found
             try:
                 root = await self._maker.make_root(plan, starter, namespace.user)
-            except OSError:
+            except OSError as error:
                 if attempt == ATTEMPTS - 1:
-                    raise
+                    hint = f"Paths in {policy.home} are those of {policy.private_home}." if policy.private_home else ""
+                    raise OSError(f"{error}. {hint}".rstrip()) from error
                 policy = self._make_policy(scope)
                 continue
             network = () if policy.network == "open" else (os.dup(namespace.net),)
-            made = View((os.dup(namespace.user), *network, *root), made_of)
+            handles = (os.dup(namespace.user), *network, *root)
+            made = View(handles, (made_of, _find_beneath(plan, policy)))
             return policy, plan, self._namespaces.add_view(scope.session, self._maker.kind, made)
         raise AssertionError
 
@@ -145,3 +147,14 @@ class ContainedCommands:
         finally:
             await self._namespaces.close(CHECK.session)
         return output.decode(errors="replace").strip() if child.returncode else ""
+
+
+def _find_beneath(plan: RootPlan, policy: SandboxPolicy) -> tuple[tuple[int, int], ...]:
+    """What the places in the home and in /tmp are mounted on: a command may have renamed it."""
+    folders = ((policy.home, policy.private_home), ("/tmp", policy.scratch))
+    return find_identities(
+        source + place.target[len(folder) :]
+        for place in plan.places
+        for folder, source in folders
+        if source and place.target != folder and is_inside(place.target, folder)
+    )

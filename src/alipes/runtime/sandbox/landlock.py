@@ -167,7 +167,7 @@ class LandlockSandbox:
         return await starter.make(wanted, (user,))
 
     def restrict(self, policy: SandboxPolicy, plan: RootPlan) -> Mapping[str, Any]:
-        rules = [(place.target, _WRITE if place.kind == "bind" else _READ) for place in plan.places if place.source]
+        rules = [("/", _READ), *((place.target, _WRITE) for place in plan.places if place.kind == "bind")]
         rules += [("/run", _WRITE), ("/var/tmp", _WRITE), ("/dev/shm", _WRITE)]
         rules += [(path, _DEVICE) for path in _OWN_DEVICES]
         return {"seccomp": self._filter(policy, isolated=True), **self._landlock(rules, sockets=True)}

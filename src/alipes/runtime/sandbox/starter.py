@@ -130,7 +130,7 @@ def _answer(channel: _socket.socket, wanted: Mapping[str, Any], handles: Sequenc
             _check_handles(wanted, handles)
             found = makers[wanted["make"]](wanted, handles)
             send(channel, b"ok", found)
-        except Exception as error:  # noqa: BLE001 - alipes must get an answer
+        except OSError as error:
             send(channel, describe(error))
         os._exit(0)
     if os.waitpid(child, 0)[1]:
@@ -161,7 +161,7 @@ def _answer_spare(channel: _socket.socket, wanted: Mapping[str, Any], handles: S
         ours.close()
         try:
             _become_spare(theirs, wanted, handles)
-        except Exception as error:  # noqa: BLE001 - alipes must get an answer
+        except OSError as error:
             send(theirs, describe(error))
         os._exit(CANNOT_RUN)
     theirs.close()
@@ -194,6 +194,7 @@ def _become_spare(channel: _socket.socket, wanted: Mapping[str, Any], handles: S
     if ruleset >= 0:
         _call("syscall", _RESTRICT_SELF, ruleset, 0)
     _drop_capabilities()
+    _LIBC.prctl(15, b"sandbox", 0, 0, 0)  # PR_SET_NAME
     _LIBC.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody inside can read or trace it
     _LIBC.prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, after the rights changed, which clears it
     steps = wanted["seccomp"]

@@ -21,7 +21,9 @@ from alipes.runtime.sandbox.policy import SandboxLimits
 KEEP_SPARE_S, KEEP_STARTER_S = 60.0, 600.0
 """How long a spare and a starter are kept although no command is run."""
 ANSWER_TIMEOUT_S = 20.0
-_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
+_RUN_CODE = (
+    "import marshal, os, sys; code, *sys.argv[1:] = marshal.loads(os.pread(int(sys.argv[1]), 1 << 20, 0)); exec(code)"
+)
 
 
 class View:
@@ -118,11 +120,11 @@ class Starter:
         names = self._group.__enter__()
         process_tree.adopt_orphans()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, _open_program(str(theirs.fileno()), *names) as code:
             # from the thread that runs the loop: what it starts ends with this thread
             self._process = subprocess.Popen(
-                [*_command(), str(theirs.fileno()), *names],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-I", "-S", "-c", _RUN_CODE, str(code)],
+                pass_fds=[theirs.fileno(), code],
                 env={"PATH": os.defpath},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -136,6 +138,10 @@ class Starter:
     @property
     def is_usable(self) -> bool:
         return not self.is_broken and self._process.poll() is None
+
+    @property
+    def has_spare(self) -> bool:
+        return self._asked or bool(self._spare.pid)
 
     async def make(self, wanted: Mapping[str, Any], handles: Sequence[int] = ()) -> tuple[int, ...]:
         """Let it make something; returns descriptors. Raises OSError with the reason if it cannot be made."""
@@ -159,7 +165,7 @@ class Starter:
     @asynccontextmanager
     async def run(self, plan: SparePlan, launch: Launch, *, ends_together: bool) -> AsyncIterator[Child]:
         """Run a command by a spare made for `plan`. Leaving the scope ends it and all its descendants."""
-        if self.plan != plan or not (self._asked or self._spare.pid):
+        if self.plan != plan or not self.has_spare:
             self.drop_spare()
             self.prepare(plan)
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -184,10 +190,10 @@ class Starter:
         self._spare = _Spare()
 
     def close(self) -> None:
-        if self.is_usable:
-            self.drop_spare()
-        else:
+        if self.is_broken:
             self._spare.close()
+        else:
+            self.drop_spare()  # also if it was killed: its last answer is there
         self._channel.close()
         if self.is_broken:
             self._process.kill()
@@ -330,7 +336,7 @@ class Starters:
             left.close()
             return
         self._idle.append(left)
-        if left.plan is not None and not left.plan.view.is_closed:
+        if left.plan is not None and not left.plan.view.is_closed and not left.has_spare:
             try:
                 left.prepare(left.plan)  # while the model thinks
             except OSError:
@@ -350,9 +356,16 @@ class Starters:
             self._timer = None
 
 
-def _command() -> tuple[str, ...]:
+@contextmanager
+def _open_program(*arguments: str) -> Iterator[int]:
+    """The compiled program and its arguments as a file: commands see the command line of their first process."""
     code = compile(Path(starter.__file__).read_bytes(), starter.__file__, "exec")
-    return sys.executable, "-I", "-S", "-c", _RUN_CODE, dumps(code).hex()
+    handle = os.memfd_create("starter")
+    try:
+        os.write(handle, dumps((code, *arguments)))
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _reason(text: bytes) -> str:
