@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Awaitable
 
+from alipes.tools.boundary import FileBoundary
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
@@ -21,7 +22,7 @@ CALLS = {
 
 async def judging() -> list[Row]:
     with tempfile.TemporaryDirectory() as home:
-        hook = build_approval_hook(Places(home=home, alipes_home=f"{home}/.alipes"))
+        hook = build_approval_hook(FileBoundary(Places(home=home, alipes_home=f"{home}/.alipes")))
         turn = Turn("t", "s", Inbound("i", Address("cli", "c"), "me", "hi", workdir=home))
         return [
             bounded(f"loop lag, judging {what}", await _lag(hook(call, turn)) * 1000, 20, "ms")

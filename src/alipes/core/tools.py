@@ -1,10 +1,10 @@
 """The built-in tools of an app, and the hooks that they need."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 from alipes.agent.approval.approval import build_approval_hook, preview_change
+from alipes.agent.approval.files import FileApproval
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
@@ -22,7 +22,6 @@ from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.permissions import TurnPermissions
 from alipes.tools.clarify import Clarify
-from alipes.tools.common import Places
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
@@ -39,15 +38,16 @@ from alipes.tools.todo import Todo
 def open_tools(app: App, resources: Resources) -> None:
     settings, backend, env = app.settings, resources.backend, tool_environment(app.settings)
     places, guard, background, mask = app.places, resources.guard, resources.background, app.secrets
+    files = app.boundary
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
         places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
-        ReadFile(places, mask=mask, documents=app.documents),
-        WriteFile(places, mask=mask),
-        Patch(places, mask=mask),
-        SearchFiles(env, places, keeper=guard, mask=mask),
+        ReadFile(files, mask=mask, documents=app.documents),
+        WriteFile(files, mask=mask),
+        Patch(files, mask=mask),
+        SearchFiles(env, files, keeper=guard, mask=mask),
     )
     code = ExecuteCode(
         [tool.spec for tool in (*file_tools, terminal)],
@@ -63,14 +63,14 @@ def open_tools(app: App, resources: Resources) -> None:
         ProcessTool(background, mask=mask),
         *file_tools,
         MixtureOfAgents(mixtures),
-        *_media_tools(app, resources, places),
+        *_media_tools(app, resources),
         code,
     )
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
-        places,
-        partial(_ask_approval, app, taint, partial(_preview_change, app, places)),
+        files,
+        partial(_ask_approval, app, taint),
         contained=partial(_is_contained, resources),
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
@@ -85,8 +85,14 @@ def open_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
-    sent_files = SentFileApproval(places)
-    for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
+    sent_files, held = SentFileApproval(files), FileApproval(files)
+    for hook in (
+        sent_files.before_tool,
+        sent_files.after_tool,
+        sent_files.turn_ended,
+        held.after_tool,
+        held.turn_ended,
+    ):
         app.hooks.add(CORE, hook)
 
 
@@ -97,31 +103,29 @@ def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
     return resources.backend.contains
 
 
-def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
+def _media_tools(app: App, resources: Resources) -> tuple[Tool, ...]:
     """Vision, images, todos, earlier conversations and questions to the user."""
     settings = app.settings
     network = resources.network
     fetcher = PublicFetcher(app.scope, settings.fetch.allow, decide=network.rights.decide, counts=network.proxy.counts)
-    loader = ImageLoader(places, fetcher)
+    loader = ImageLoader(app.boundary, fetcher)
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         SessionSearch(app.search, app.store.sources),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
-        SendFileTool(places, settings.paths.outgoing),
+        SendFileTool(app.boundary, settings.paths.outgoing),
     )
 
 
-def _preview_change(app: App, places: Places, call: ToolCall, workdir: str) -> str:
+def _preview_change(app: App, call: ToolCall, turn: Turn) -> str:
     added = app.preview_tool(call)
-    return preview_change(call, workdir, places) if added is None else added
+    return preview_change(call, turn, app.boundary) if added is None else added
 
 
-async def _ask_approval(
-    app: App, taint: TaintTracker, preview: Callable[[ToolCall, str], str], call: ToolCall, risk: Risk, turn: Turn
-) -> ApprovalDecision:
-    diff = app.secrets(await asyncio.to_thread(preview, call, turn.inbound.workdir))
+async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+    diff = app.secrets(await asyncio.to_thread(_preview_change, app, call, turn))
     questions = app.sessions.questions
     decision = await questions.ask_approval(call, risk.reason, turn, diff=diff, exact=risk.exact)
     return await taint.record_secret(risk, turn, decision)

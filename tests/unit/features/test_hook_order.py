@@ -19,7 +19,8 @@ ORDER = {
     ],
     # After the decision, so a checkpoint is made only for a call that runs.
     "around_tool": ["TurnCheckpoints.around_tool"],
-    "after_tool": ["TaintTracker.after_tool", "SentFileApproval.after_tool"],
+    # At last, because the others may look at the files of the call.
+    "after_tool": ["TaintTracker.after_tool", "SentFileApproval.after_tool", "FileApproval.after_tool"],
     "turn_context": ["MemoryRecall.turn_context"],
     "agent_loop_stopped": ["SandboxNetwork.agent_loop_stopped"],
     # They start in this order and run in parallel. The order matters for those that ask a model, as all are paid from
@@ -27,6 +28,7 @@ ORDER = {
     "turn_ended": [
         "SandboxNetwork.turn_ended",
         "SentFileApproval.turn_ended",
+        "FileApproval.turn_ended",
         "ConversationTitles.turn_ended",
         "MemoryService.turn_ended",
         "MemoryRecall.turn_ended",

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import structs
 
-from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
-from alipes.agent.approval.shell.lexer import ShellWord
+from alipes.agent.approval.files import FILE_TOOLS, FileApproval, named_files
+from alipes.agent.approval.paths import Counts, Risk, first_risk
 from alipes.agent.approval.terminal_lines import TerminalLines
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, denial_reason
 from alipes.kernel.errors import ToolError
@@ -17,6 +17,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import PermissionMode, Turn
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
+from alipes.tools.boundary import CallScope, FileBoundary, UnjudgedCall
 from alipes.tools.common import Places
 from alipes.tools.files.patch import patched_paths, preview_patch
 from alipes.tools.files.write_file import preview_write
@@ -68,7 +69,7 @@ class PermissionsOfMessage:
 
 
 def build_approval_hook(
-    places: Places,
+    boundary: FileBoundary,
     ask: AskApproval | None = None,
     *,
     contained: Callable[[ToolCall, Turn], bool] = lambda call, turn: False,
@@ -83,13 +84,14 @@ def build_approval_hook(
     the risk of tools that come from elsewhere.
     """
     lines, rights = TerminalLines(), permissions or PermissionsOfMessage()
+    files = FileApproval(boundary)
 
     async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
         mode = await rights.mode(turn)
         if mode == "plan" and not is_allowed_in_plan(call.name, rights.effect(call)):
             return Verdict("deny", PLAN_DENIAL)
         whole = await asyncio.to_thread(lines.complete, call, turn) if call.name == "process" else call
-        risk = tool_risk(call) or await _assess_off_loop(whole, turn, places, is_contained=contained(call, turn))
+        risk = tool_risk(call) or await _assess_off_loop(whole, turn, files, is_contained=contained(call, turn))
         needs_no_yes = mode == "all" or (mode == "edits" and _is_project_edit(call, risk))
         if risk is None and judge is not None and not needs_no_yes:
             risk = await judge.review(call, turn)
@@ -99,6 +101,8 @@ def build_approval_hook(
             decision = None if ask is None else await ask(call, risk, turn)
             if denial_reason(decision):
                 return Verdict("deny", format_denial(risk, decision))
+            if withdrawn := await asyncio.to_thread(files.why_withdrawn, call, turn):
+                return Verdict("deny", withdrawn)
         if call.name == "process":
             await asyncio.to_thread(lines.keep, whole, turn)
         return None
@@ -119,9 +123,11 @@ def _is_project_edit(call: ToolCall, risk: Risk | None) -> bool:
     return not any(".git" in path.split("/") for path in paths)
 
 
-async def _assess_off_loop(call: ToolCall, turn: Turn, places: Places, *, is_contained: bool) -> Risk | None:
-    """Commands and code are checked in a thread: a long text takes a while, and script files are read."""
-    workdir = turn.inbound.workdir
+async def _assess_off_loop(call: ToolCall, turn: Turn, files: FileApproval, *, is_contained: bool) -> Risk | None:
+    """In a thread: a long text takes a while, and files are opened and script files are read."""
+    workdir, places = turn.inbound.workdir, files.boundary.places
+    if call.name in FILE_TOOLS:
+        return _join_risks(await asyncio.to_thread(files.assess, call, (turn.session, call.id), workdir))
     if call.name in COMMAND_TOOLS:
         return await asyncio.to_thread(assess_call, call, workdir, places, contained=is_contained)
     return assess_call(call, workdir, places)
@@ -133,6 +139,8 @@ def assess_call(call: ToolCall, workdir: str, places: Places, *, contained: bool
     `contained`: the call runs in a sandbox. Several risks are joined, except for one that nothing allows.
     """
     outside = bool(call.args.get("outside"))
+    if call.name in FILE_TOOLS:
+        return _assess_files(call, workdir, places)
     if call.name in COMMAND_TOOLS and contained and not outside:
         return _join_risks(_find_risks(call, workdir, places, _crosses_boundary))
     risks = _find_risks(call, workdir, places, _any_risk)
@@ -167,6 +175,7 @@ def _join_risks(risks: list[Risk]) -> Risk | None:
         return None
     if (floor := next((each for each in risks if each.floor), None)) is not None:
         return floor
+    risks = [*{each.reason: each for each in reversed(risks)}.values()][: -MAX_REASONS - 1 : -1]
     first = next((each for each in risks if each.rule == "secret"), risks[0])
     exact = any(each.exact or each.unseen or each.rule in _EXACT_RULES for each in risks)
     same = all((each.rule, each.scope) == (first.rule, first.scope) for each in risks)
@@ -174,19 +183,24 @@ def _join_risks(risks: list[Risk]) -> Risk | None:
     return structs.replace(first, reason="; ".join(each.reason for each in risks), scope=scope, exact=exact)
 
 
-def preview_change(call: ToolCall, workdir: str, places: Places) -> str:
+def preview_change(call: ToolCall, turn: Turn, boundary: FileBoundary) -> str:
     """The diff that a file tool would make; empty if there is none that may be shown."""
-    paths = [str(call.args.get("path"))] if call.name == "write_file" else patched_paths(call.args)
+    act = UnjudgedCall(turn.inbound.workdir, turn.session, call.id)
     try:
-        if call.name not in EDIT_TOOLS or any(places.secrecy(str(places.resolve(path, workdir))) for path in paths):
+        if call.name not in EDIT_TOOLS or any(_holds_secrets(path, act, boundary) for path in named_files(call)):
             return ""
         if call.name == "patch":
-            diff = preview_patch(call.args, places, workdir)
+            diff = preview_patch(call.args, boundary, act)
         else:
-            diff = preview_write(paths[0], str(call.args.get("content")), places, workdir)
+            diff = preview_write(str(call.args.get("path")), str(call.args.get("content")), boundary, act)
     except (ToolError, ValueError):  # the tool reports it
         return ""
     return diff if len(diff) <= MAX_DIFF_CHARS else ""
+
+
+def _holds_secrets(path: str, act: CallScope, boundary: FileBoundary) -> bool:
+    with boundary.opened(path, act) as opened:
+        return bool(boundary.places.secrecy(opened.real))
 
 
 def _crosses_boundary(risk: Risk) -> bool:
@@ -225,14 +239,6 @@ def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Ris
                 if len(data) > MAX_CHARS:
                     return _too_long(data, counts)
                 return _assess_input(data, workdir, places, counts)
-            case "read_file", {"path": str(path)}:
-                file = ShellWord(str(places.resolve(path, workdir)))
-                risk = PathChecker(places, workdir).check_read("read_file", file)
-                return risk if risk and counts(risk) else None
-            case "write_file", {"path": str(path)}:
-                return _assess_writes([path], workdir, places, counts)
-            case "patch", args:
-                return _assess_writes(patched_paths(args), workdir, places, counts)
     return None
 
 
@@ -251,12 +257,12 @@ def _assess_input(data: str, workdir: str, places: Places, counts: Counts) -> Ri
     return first_risk(risk for risk in lines if risk and risk.rule != "unclear")
 
 
-def _assess_writes(paths: list[str], workdir: str, places: Places, counts: Counts) -> Risk | None:
-    checker = PathChecker(places, workdir)
-    with suppress(ValueError):  # invalid Unicode in a path, which the tool reports
-        risks = [checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths]
-        return first_risk(risk for risk in risks if risk and counts(risk))
-    return None
+def _assess_files(call: ToolCall, workdir: str, places: Places) -> Risk | None:
+    boundary, key = FileBoundary(places), ("", call.id)
+    try:
+        return _join_risks(FileApproval(boundary).assess(call, key, workdir))
+    finally:
+        boundary.release(*key)
 
 
 def format_denial(risk: Risk, decision: ApprovalDecision) -> str:

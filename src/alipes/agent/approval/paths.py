@@ -264,6 +264,20 @@ class PathChecker:
                 return Risk("secret", reason, unseen=True)
         return None
 
+    def check_opened_read(self, real: str) -> Risk | None:
+        """Risk of showing the opened file that is at this real path."""
+        secrecy = self._places.secrecy(real)
+        if secrecy or real in self._secret_places:
+            foreign = real.startswith("/proc/") and not real.startswith(f"/proc/{os.getpid()}/")
+            return Risk("secret", f"reads {real}, which holds secrets", floor=secrecy == "ours" and not foreign)
+        if re.search(_SECRET_TEXT, real) or re.search(self._own_secret_text, real):
+            return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in real)
+        return None
+
+    def check_opened_write(self, real: str) -> Risk | None:
+        """Risk of creating, changing or deleting the file at this real path of an opened folder."""
+        return self._check_write(real)
+
     def check_copy(self, word: ShellWord) -> Risk | None:
         """Risk of copying or searching a directory that contains secrets."""
         for path in self.directories.resolve(word):

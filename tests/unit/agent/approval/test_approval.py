@@ -18,6 +18,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from tests.world.environment import LIMIT_S
 
@@ -744,7 +745,7 @@ def call(command: str, **more) -> ToolCall:
 async def test_without_a_user_it_is_denied_with_a_hint(world):
     places, workdir = world
     hooks = Hooks()
-    hooks.add(CORE, build_approval_hook(places))
+    hooks.add(CORE, build_approval_hook(FileBoundary(places)))
 
     async def rule(call, turn):
         return await hooks.dispatcher.decide(specs.before_tool, lambda why: None, call=call, turn=turn)
@@ -765,7 +766,7 @@ async def test_user_is_asked_once_and_decides(world, answer):
         asked.append((call.args["command"], risk.rule))
         return answer
 
-    before_tool = build_approval_hook(places, ask)
+    before_tool = build_approval_hook(FileBoundary(places), ask)
     verdict = await before_tool(call("sudo ls"), turn(workdir))
     assert asked == [("sudo ls", "root")]
     if answer in ("no", None):
