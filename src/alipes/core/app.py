@@ -65,7 +65,8 @@ class App:
         self.workdir = settings.workdir or os.getcwd()
         self.places = structs.replace(make_places(settings), map_path=partial(_map_path, resources.backend))
         """Paths as the tools resolve them."""
-        self.boundary = FileBoundary(self.places)
+        self.boundary = FileBoundary(self.places, resources.backend.policy)
+        resources.sandbox_extras.add_grants(self.boundary.granted)
         env = tool_environment(settings)
         self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
         self.files = FileAttacher(settings, mask=self.secrets, documents=self.documents)

@@ -127,5 +127,6 @@ def _preview_change(app: App, call: ToolCall, turn: Turn) -> str:
 async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
     diff = app.secrets(await asyncio.to_thread(_preview_change, app, call, turn))
     questions = app.sessions.questions
-    decision = await questions.ask_approval(call, risk.reason, turn, diff=diff, exact=risk.exact)
+    why = risk.why or risk.reason
+    decision = await questions.ask_approval(risk.question or call, why, turn, diff=diff, exact=risk.exact)
     return await taint.record_secret(risk, turn, decision)

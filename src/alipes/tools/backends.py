@@ -13,6 +13,7 @@ import msgspec
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
+from alipes.runtime.sandbox.policy import SandboxPolicy
 
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
@@ -54,9 +55,15 @@ class ChosenBackend:
     """The backend of the settings, found when a turn or a command needs it."""
 
     def __init__(
-        self, setting: str, makers: Mapping[str, Callable[[], CommandBackend]], *, saved: Path | None = None
+        self,
+        setting: str,
+        makers: Mapping[str, Callable[[], CommandBackend]],
+        *,
+        saved: Path | None = None,
+        make_policy: Callable[[CommandScope], SandboxPolicy] | None = None,
     ) -> None:
         """`setting`: `sandbox.backend`. `makers`: by name, and by kind of sandbox. `saved`: file for the result."""
+        self._make_policy = make_policy
         self._setting, self._makers, self._saved = setting, makers, saved
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._backend: CommandBackend | None = None
@@ -148,6 +155,11 @@ class ChosenBackend:
                 self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._saved.write_bytes(msgspec.json.encode(result))
         return result
+
+    def policy(self, scope: CommandScope) -> tuple[SandboxPolicy, bool]:
+        """What commands of a conversation may see and change, and whether they are held to it."""
+        assert self._make_policy is not None, "made without a policy"
+        return self._make_policy(scope), self.contains
 
     async def session_left(self, session: str) -> None:
         """Hook: end what the backend keeps for a conversation."""

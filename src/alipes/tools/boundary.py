@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -19,8 +19,24 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.runtime import beneath
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.tools.common import Places
 
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix", "/gnu", "/sys"),
+    *(
+        "/proc",
+        "/dev",
+        "/run/current-system",
+        "/run/systemd/resolve",
+        "/var/lib/dpkg",
+        "/var/lib/rpm",
+        "/var/lib/pacman",
+    ),
+    *("/var/lib/ca-certificates", "/var/lib/texmf", "/var/lib/ghostscript", "/var/cache/fontconfig"),
+)
+"""Programs, libraries and settings of this machine, which commands in a sandbox see too."""
 MAX_HELD = 200
 """Paths of one call that may be open at a time."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -153,11 +169,21 @@ def _open_existing(base: int | None, path: str) -> tuple[int, tuple[str, ...]]:
             missing.append(name)
 
 
+def _is_in_any(path: str, folders: Iterable[str]) -> bool:
+    return any(is_inside(path, folder) for folder in folders)
+
+
 class FileBoundary:
     """Opens the paths that a tool names, and keeps those of a call open from its approval until its end."""
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
+    def __init__(
+        self, places: Places, make_policy: Callable[[CommandScope], tuple[SandboxPolicy, bool]] | None = None
+    ) -> None:
+        """`make_policy`: what commands of a conversation may see and change, and whether a sandbox holds them to it.
+        None: the working directory may be changed, and everything else read."""
+        self.places, self._make_policy = places, make_policy
+        self._grants: dict[str, dict[tuple[str, str], None]] = {}
+        """By conversation: `read` or `write`, and a path outside of the project."""
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], dict[str, OpenedPath | ToolError]] = {}
         """By conversation and call. What could not be opened then is not opened later either."""
@@ -193,6 +219,31 @@ class FileBoundary:
                 for opened in self._held.pop(key).values():
                     if isinstance(opened, OpenedPath):
                         opened.close()
+
+    def grant(self, session: str, action: str, path: str) -> None:
+        """A person allowed the conversation to use a path outside of the project."""
+        self._grants.setdefault(session, {})[action, path] = None
+
+    def granted(self, scope: CommandScope) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The paths outside of the project that a conversation may read, and those that it may write."""
+        known = self._grants.get(scope.session, {})
+        read, write = (tuple(path for action, path in known if action == each) for each in ("read", "write"))
+        return read, write
+
+    def may_use(self, real: str, scope: CommandScope, *, write: bool) -> bool:
+        """True if a file tool may read or write this path without asking, as far as its place decides."""
+        places, (read, written) = self.places, self.granted(scope)
+        own = (*places.own_folders, os.path.realpath(places.alipes_home))  # judged by name
+        near = (os.path.realpath(scope.workdir or os.getcwd()), *places.scratch, *own, *written)
+        if _is_in_any(real, near):
+            return True
+        if self._make_policy is None:
+            return not write
+        policy, contained = self._make_policy(scope)
+        if _is_in_any(real, (policy.workdir, *policy.writable, policy.scratch)):
+            return True
+        shown = (source for target, source in policy.files if source == target)
+        return not write and (not contained or _is_in_any(real, (*policy.readable, *shown, *read, *SYSTEM)))
 
     def refuse_secrets(self, opened: OpenedPath, verb: str) -> None:
         """Raises `ToolError` for what no tool may show or change."""

@@ -3,12 +3,15 @@
 import os
 
 import pytest
+from msgspec import structs
 
 from alipes.agent.approval.approval import build_approval_hook
-from alipes.agent.approval.files import FileApproval
+from alipes.agent.approval.files import FileApproval, find_cover
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import SandboxPolicy
 from alipes.tools.boundary import FileBoundary, OpenedPath
 from alipes.tools.common import Places
 from alipes.tools.files.patch import Patch
@@ -36,7 +39,7 @@ class World:
         self.turn = Turn("t", "s", Inbound("1", Address("terminal", "x"), "x", "go", workdir=str(self.work)))
         self.call_id, self.session, self.workdir = "c", "s", str(self.work)
         self.shown = ""
-        self.approval, self.asked = FileApproval(self.boundary), list[str]()
+        self.asked = list[str]()
         self.answers = list[str]()
 
     async def progress(self, text):
@@ -58,7 +61,7 @@ class World:
         except ToolError as error:
             return str(error)
         finally:
-            await self.approval.after_tool(call, self.turn)
+            await FileApproval(self.boundary).after_tool(call, self.turn)
 
     def outside(self):
         return {path.name: path.read_text() for path in self.home.iterdir() if path.is_file()}
@@ -162,7 +165,7 @@ async def test_the_descriptors_of_a_call_are_closed_when_it_ends(world):
     await world.run(ReadFile(world.boundary), path="d/plain")
     await world.run(WriteFile(world.boundary), path="new/folder/file", content="x")
     world.boundary.hold(("s", "stopped"), "d/plain", world.workdir)
-    await world.approval.turn_ended(world.turn)
+    await FileApproval(world.boundary).turn_ended(world.turn)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -188,3 +191,81 @@ def test_a_path_is_opened_with_its_links_and_missing_folders(tmp_path):
     for path in ("link/none/../file", "a/b/file/x"):
         with pytest.raises(OSError):
             OpenedPath(str(tmp_path / path))
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", ".config/qtile/config.py", "Desktop/x.desktop", "other/app.py", ".cpan/CPAN/MyConfig.pm"]
+)
+async def test_a_new_file_outside_of_the_project_is_asked_about(world, name):
+    path = str(world.home / name)
+    said = await world.run(WriteFile(world.boundary), path=f"~/{name}", content="x")
+    assert "denied by the user" in said and not (world.home / name).exists()
+    assert world.asked == [f"writes ~/{name}, which is outside of the project and not in sandbox.write"]
+    world.answers = ["once"]
+    assert f"created {path}" in await world.run(WriteFile(world.boundary), path=path, content="x")
+
+
+async def test_nothing_in_the_project_or_the_scratch_folder_is_asked_about(tmp_path):
+    world = World(tmp_path)
+    world.boundary = FileBoundary(structs.replace(world.places, scratch=(str(tmp_path / "scratch"),)))
+    for path in ("new.py", "d/new/deep.py", str(tmp_path / "scratch" / "x")):
+        assert "created" in await world.run(WriteFile(world.boundary), path=path, content="x")
+    await world.run(ReadFile(world.boundary), path="~/plain")  # commands see it as well: there is no sandbox
+    assert not world.asked
+
+
+async def test_where_nobody_can_answer_a_write_outside_is_refused_with_what_to_set(world):
+    call = ToolCall("c", "write_file", {"path": "~/notes.txt", "content": "x"})
+    verdict = await build_approval_hook(world.boundary)(call, world.turn)
+    assert verdict.ruling == "deny" and "outside of the project and not in sandbox.write" in verdict.reason
+    assert "list the folder there, or run again with --yes" in verdict.reason
+    world.boundary.release("s")
+
+
+def policy_of(world, **more):
+    work, empty = str(world.work), str(world.home / "empty")
+    return SandboxPolicy(work, str(world.home), "", str(world.work / "scratch"), empty, (work,), **more)
+
+
+async def test_a_file_that_commands_do_not_see_is_asked_about_once_and_then_both_see_it(world):
+    for name in ("README.md", "src/app.py", "LICENSE"):
+        path = world.home / "p2" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+    (world.home / "p2" / ".git").mkdir()
+    world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+    world.answers = ["once", "session"]
+    scope = CommandScope("s", str(world.work))
+    reading = ReadFile(world.boundary)
+    assert await world.run(reading, path="~/p2/README.md") == "text"
+    assert world.boundary.granted(scope) == ((), ())
+    for name in ("README.md", "src/app.py", "LICENSE"):
+        assert await world.run(reading, path=f"~/p2/{name}") == "text"
+    assert world.asked == 2 * ["reads ~/p2/README.md, which is outside of the project and not in sandbox.read"]
+    assert world.boundary.granted(scope) == ((str(world.home / "p2"),), ())
+    assert world.boundary.granted(CommandScope("other", str(world.work))) == ((), ())
+    said = await world.run(WriteFile(world.boundary), path="~/p2/new", content="x")
+    assert "denied" in said and len(world.asked) == 3  # to read is not to write
+    said = await world.run(SearchFiles(ENV, world.boundary), pattern="x", path="~/p3")
+    assert "outside of the project" in said
+
+
+async def test_what_commands_see_is_read_without_asking(world):
+    (world.home / "lib").mkdir()
+    (world.home / "lib" / "a.py").write_text("x")
+    policy = policy_of(world, readable=(str(world.home / "lib"),))
+    world.boundary = FileBoundary(world.places, lambda scope: (policy, True))
+    for path in ("~/lib/a.py", "d/plain", "/etc/hostname", "/proc/self/status", "~/.alipes/x"):
+        await world.run(ReadFile(world.boundary), path=path)
+    assert not world.asked
+    await world.run(ReadFile(world.boundary), path="~/.ssh/id_rsa")
+    assert "which holds secrets" in world.asked[0]
+
+
+def test_a_right_never_covers_the_home_or_settings_in_it(tmp_path):
+    home = str(tmp_path / "home")
+    (tmp_path / "home" / "p2" / ".git").mkdir(parents=True)
+    expected = {"p2/a/b/c.py": "p2", "docs/a.txt": "docs", "a.txt": "a.txt", ".config/x/y": ".config/x/y"}
+    for path, cover in expected.items():
+        assert find_cover(f"{home}/{path}", home) == f"{home}/{cover}"
+    assert find_cover("/srv/a.txt", home) == "/srv/a.txt"

@@ -103,6 +103,7 @@ def build_approval_hook(
                 return Verdict("deny", format_denial(risk, decision))
             if withdrawn := await asyncio.to_thread(files.why_withdrawn, call, turn):
                 return Verdict("deny", withdrawn)
+            files.note_answer(risk, turn, decision)
         if call.name == "process":
             await asyncio.to_thread(lines.keep, whole, turn)
         return None
@@ -180,7 +181,10 @@ def _join_risks(risks: list[Risk]) -> Risk | None:
     exact = any(each.exact or each.unseen or each.rule in _EXACT_RULES for each in risks)
     same = all((each.rule, each.scope) == (first.rule, first.scope) for each in risks)
     scope = first.scope if same else "machine"
-    return structs.replace(first, reason="; ".join(each.reason for each in risks), scope=scope, exact=exact)
+    whys = "; ".join(each.why or each.reason for each in risks)
+    joined = first if len(risks) == 1 else structs.replace(first, question=None, why=whys)
+    reasons = "; ".join(each.reason for each in risks)
+    return structs.replace(joined, reason=reasons, scope=scope, exact=exact)
 
 
 def preview_change(call: ToolCall, turn: Turn, boundary: FileBoundary) -> str:
@@ -273,6 +277,8 @@ def format_denial(risk: Risk, decision: ApprovalDecision) -> str:
             "to work around it. If it is necessary, say what the user can do by hand in their own terminal."
         )
     what = f"Not run: it {risk.reason} (rule: {risk.rule}); {denial_reason(decision)}. Do not try to work around this."
+    if decision is None and risk.question is not None:
+        return f"{what} If it is necessary, say so; the user can list the folder there, or run again with --yes."
     if decision is None:
         return f"{what} If it is necessary, say so; the user can approve it by running again with --yes."
     if isinstance(decision, DeniedBecause):

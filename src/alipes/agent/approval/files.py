@@ -3,12 +3,18 @@
 The paths of a call are opened before it is judged, and stay open until it has ended.
 """
 
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.kernel.approvals import FILE_ACCESS
+from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import ToolError
-from alipes.kernel.messages import ToolCall
+from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.tools.boundary import FileBoundary, OpenedPath
 from alipes.tools.files.patch import patched_paths
 from alipes.tools.images import path_of_image
@@ -27,16 +33,45 @@ class FileApproval:
 
     def assess(self, call: ToolCall, key: tuple[str, str], workdir: str) -> list[Risk]:
         """The risks of a call. Its files stay open until `release`; `key`: its conversation and id."""
-        checker, found = PathChecker(self.boundary.places, workdir), list[Risk]()
+        checker, found, outside = PathChecker(self.boundary.places, workdir), list[Risk](), list[str]()
         for path in named_files(call):
             with suppress(ToolError, ValueError):  # the tool reports it
                 real = self.boundary.hold(key, path, workdir).real
-                if call.name in WRITERS:
-                    risk = checker.check_opened_write(real)
-                else:
-                    risk = checker.check_opened_read(real) if call.name == "read_file" else None
-                found += [risk] if risk is not None else []
-        return found
+                if risk := self._judge(checker, call.name, real):
+                    found.append(risk)
+                elif not self.boundary.may_use(real, CommandScope(key[0], workdir), write=call.name in WRITERS):
+                    outside.append(real)
+        return [*found, *self._ask_about(call, outside)]
+
+    def _judge(self, checker: PathChecker, tool: str, real: str) -> Risk | None:
+        """A risk that the name of a file says."""
+        if tool in WRITERS:
+            risk = checker.check_opened_write(real)
+            return risk if risk is None or risk.rule != "write" else None  # asked about as outside of the project
+        return checker.check_opened_read(real) if tool == "read_file" else None
+
+    def _ask_about(self, call: ToolCall, outside: list[str]) -> Iterator[Risk]:
+        """One question about the paths that are outside of the project."""
+        if not outside:
+            return
+        home, writes = os.path.realpath(self.boundary.places.home), call.name in WRITERS
+        action, setting = ("write", "sandbox.write") if writes else ("read", "sandbox.read")
+        shown = [_shorten(path, home) for path in dict.fromkeys(outside)]
+        covers = {_shorten(find_cover(path, home), home) for path in outside}
+        args: dict[str, Json] = {"action": action, "path": ", ".join(shown), "folder": ", ".join(sorted(covers))}
+        which = "this file is" if len(shown) == 1 else "these files are"
+        reason = f"{action}s {', '.join(shown)}, which is outside of the project and not in {setting}"
+        question = ToolCall(call.id, FILE_ACCESS, args)
+        yield Risk("write" if writes else "read", reason, why=f"{which} outside of the project", question=question)
+
+    def note_answer(self, risk: Risk, turn: Turn, decision: ApprovalDecision) -> None:
+        """Commands see what the file tools were allowed to see, as long as the right lasts."""
+        if risk.question is None or decision not in ("session", "always"):
+            return
+        home, action = os.path.realpath(self.boundary.places.home), str(risk.question.args["action"])
+        for folder in str(risk.question.args["folder"]).split(", "):
+            path = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
+            self.boundary.grant(turn.session, action, path)
 
     def why_withdrawn(self, call: ToolCall, turn: Turn) -> str:
         """Why an approved call must not run: a path no longer leads to what was judged. Empty if it may."""
@@ -74,3 +109,21 @@ def named_files(call: ToolCall) -> list[str]:
         return [path for each in sources if isinstance(each, str) and (path := path_of_image(each))]
     named = args.get("path")
     return [named] if call.name in FILE_TOOLS and isinstance(named, str) and named else []
+
+
+def find_cover(path: str, home: str) -> str:
+    """The folder that a longer right covers: the repository around a file, else its folder; the file itself if that
+    would be the home, a folder around it or settings in it."""
+    folder = os.path.dirname(path)
+    cover, above = folder, folder
+    while above != "/" and not is_inside(home, above):
+        if os.path.lexists(os.path.join(above, ".git")):
+            cover = above
+            break
+        above = os.path.dirname(above)
+    hidden = is_inside(path, home) and path[len(home) + 1 :].startswith(".")
+    return path if hidden or is_inside(home, cover) or cover.count("/") < 2 else cover
+
+
+def _shorten(path: str, home: str) -> str:
+    return "~" + path[len(home) :] if is_inside(path, home) else path

@@ -6,7 +6,7 @@ import time
 import msgspec
 
 from alipes.agent.approval.patterns import find_problem
-from alipes.kernel.approvals import NETWORK, describe_call, reveal
+from alipes.kernel.approvals import FILE_ACCESS, NETWORK, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
@@ -144,7 +144,7 @@ def summarize(approval: Approval) -> str:
     if approval.pattern:
         where = f" (in {reveal(approval.workdir)})" if approval.workdir else ""
         return f"{reveal(approval.pattern)}{where}"
-    if not approval.tool or approval.tool == NETWORK:
+    if not approval.tool or approval.tool in (FILE_ACCESS, NETWORK):
         return format_excerpt(reveal(approval.rule), 100)[1:-1]
     return format_excerpt(f"{approval.tool}: {_call_text(approval)}", 100)[1:-1]
 

@@ -9,7 +9,7 @@ from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.console.render import sanitize, to_one_line
 from alipes.console.screen_diff import visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.approvals import FILE_ACCESS, NETWORK, describe_call, describe_question, reveal
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
 
@@ -43,6 +43,10 @@ _DECISIONS: dict[ApprovalChoice, str] = {
     "always": "always allowed",
     "no": "denied",
 }
+
+
+_FILE_CALLS = frozenset((FILE_ACCESS, "read_file", "write_file", "patch"))
+"""Calls that a decision names by what they do to which file."""
 
 
 class ApprovalPrompt:
@@ -227,7 +231,7 @@ def _loses_diff(asked: ApprovalAsked, answered: ApprovalAnswered) -> bool:
 def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
     if asked.call.name == NETWORK and choice in ("session", "always"):
         return asked.rule
-    if asked.diff:
+    if asked.diff or asked.call.name in _FILE_CALLS:
         return reveal(describe_tool(asked.call).text)
     call = describe_call(asked.call)
     text = call.body or call.title.removeprefix("Allow ").rstrip("?")
