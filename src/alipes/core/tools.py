@@ -85,7 +85,7 @@ def open_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
-    sent_files, held = SentFileApproval(files), FileApproval(files)
+    sent_files, held = SentFileApproval(files), FileApproval(files, app.store.approvals)
     for hook in (
         sent_files.before_tool,
         sent_files.after_tool,

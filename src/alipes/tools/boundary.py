@@ -224,6 +224,10 @@ class FileBoundary:
         """A person allowed the conversation to use a path outside of the project."""
         self._grants.setdefault(session, {})[action, path] = None
 
+    def set_grants(self, session: str, grants: Iterable[tuple[str, str]]) -> None:
+        """What a conversation may use outside of the project, and nothing else."""
+        self._grants[session] = dict.fromkeys(grants)
+
     def granted(self, scope: CommandScope) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The paths outside of the project that a conversation may read, and those that it may write."""
         known = self._grants.get(scope.session, {})

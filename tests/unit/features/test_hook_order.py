@@ -14,6 +14,7 @@ ORDER = {
         "UploadApproval.before_tool",
         APPROVAL,
         "SentFileApproval.before_tool",
+        "FileApproval.before_tool",
         "MemoryService.before_tool",
         "ScheduleApproval.before_tool",
     ],

@@ -4,8 +4,10 @@ The paths of a call are opened before it is judged, and stay open until it has e
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+
+import msgspec
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.kernel.approvals import FILE_ACCESS
@@ -15,11 +17,13 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.policy import is_inside
+from alipes.store.sql.approvals import ApprovalStore
 from alipes.tools.boundary import FileBoundary, OpenedPath
 from alipes.tools.files.patch import patched_paths
 from alipes.tools.images import path_of_image
 from alipes.tools.search.search_files import searched_path
 
+COMMANDS = frozenset(("terminal", "process", "execute_code"))
 WRITERS = frozenset(("write_file", "patch"))
 FILE_TOOLS = WRITERS | {"read_file", "search_files", "vision_analyze", "image_generate", "send_file"}
 CHANGED = "leads to another file now than when it was asked about, so the question was withdrawn"
@@ -28,8 +32,11 @@ CHANGED = "leads to another file now than when it was asked about, so the questi
 class FileApproval:
     """Opens and judges the files of calls."""
 
-    def __init__(self, boundary: FileBoundary) -> None:
-        self.boundary = boundary
+    def __init__(self, boundary: FileBoundary, approvals: ApprovalStore | None = None) -> None:
+        """`approvals`: rights that were given earlier."""
+        self.boundary, self._approvals = boundary, approvals
+        self._loaded: dict[str, str] = {}
+        """By conversation: the turn for which its rights were read."""
 
     def assess(self, call: ToolCall, key: tuple[str, str], workdir: str) -> list[Risk]:
         """The risks of a call. Its files stay open until `release`; `key`: its conversation and id."""
@@ -64,14 +71,31 @@ class FileApproval:
         question = ToolCall(call.id, FILE_ACCESS, args)
         yield Risk("write" if writes else "read", reason, why=f"{which} outside of the project", question=question)
 
+    async def before_tool(self, call: ToolCall, turn: Turn) -> None:
+        """Hook: before the first command of a turn, show commands what is allowed in this conversation and project."""
+        if call.name not in COMMANDS or self._approvals is None or self._loaded.get(turn.session) == turn.id:
+            return
+        self._loaded[turn.session] = turn.id
+        found = [
+            (right, msgspec.json.decode(right.arguments, type=dict[str, str]))
+            for right in await self._approvals.list_current()
+            if right.tool == FILE_ACCESS and right.workdir == turn.inbound.workdir and right.choice is not None
+        ]
+        held = [args for right, args in found if right.choice == "always" or right.session == turn.session]
+        self.boundary.set_grants(turn.session, [(args["action"], path) for args in held for path in self._paths(args)])
+
+    def _paths(self, args: Mapping[str, Json]) -> list[str]:
+        """The real paths that a right covers."""
+        home = os.path.realpath(self.boundary.places.home)
+        folders = str(args["folder"]).split(", ")
+        return [home + each[1:] if each == "~" or each.startswith("~/") else each for each in folders]
+
     def note_answer(self, risk: Risk, turn: Turn, decision: ApprovalDecision) -> None:
         """Commands see what the file tools were allowed to see, as long as the right lasts."""
         if risk.question is None or decision not in ("session", "always"):
             return
-        home, action = os.path.realpath(self.boundary.places.home), str(risk.question.args["action"])
-        for folder in str(risk.question.args["folder"]).split(", "):
-            path = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
-            self.boundary.grant(turn.session, action, path)
+        for path in self._paths(risk.question.args):
+            self.boundary.grant(turn.session, str(risk.question.args["action"]), path)
 
     def why_withdrawn(self, call: ToolCall, turn: Turn) -> str:
         """Why an approved call must not run: a path no longer leads to what was judged. Empty if it may."""
