@@ -44,7 +44,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OpenedPath:
-    """A path and what it led to when it was opened. Whoever opened it closes it."""
+    """A path and what it led to when it was opened. The one that opened it closes it."""
 
     def __init__(self, path: str) -> None:
         """Open the absolute `path`; neither the file nor its last folders have to exist. Raises OSError."""
