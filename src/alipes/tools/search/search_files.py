@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import cast
 
 from msgspec import Struct, structs
@@ -14,7 +15,7 @@ from msgspec import Struct, structs
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.runtime.beneath import NAMED, open_beneath, path_of
+from alipes.runtime.beneath import NAMED, open_beneath
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.boundary import FileBoundary, OpenedPath, as_path, suggest_name
@@ -118,6 +119,7 @@ class SearchFiles:
     async def _run_engine(self, argv: list[str], search: "_Search", page: ResultPage) -> list[str] | None:
         """Fill the page from an engine; returns notes, or None if the engine failed."""
         reader = SearchOutputParser(search.request.rows)
+        may_show = lru_cache(maxsize=1)(lambda path: self._may_show(os.fsdecode(path), search))
         cwd, fds = (as_path(search.handle), ()) if search.is_folder else ("/", (search.handle,))
         try:
             async with (
@@ -125,7 +127,7 @@ class SearchFiles:
                 open_child(argv, cwd=cwd, env=self._env, keeper=self._keeper, fds=fds) as child,
             ):
                 while piece := await child.read():
-                    if any(page.add(each) for each in reader.feed(piece) if self._may_show(each, search)):
+                    if any(page.add(each) for each in reader.feed(piece) if may_show(each.path)):
                         return []
                 code = await child.wait()
         except OSError:  # a TimeoutError is one
@@ -135,10 +137,10 @@ class SearchFiles:
         reader.finish()
         return _check_exit(reader, code, search.request.pattern)
 
-    def _may_show(self, finding: ResultRow, search: "_Search") -> bool:
+    def _may_show(self, path: str, search: "_Search") -> bool:
         if not search.is_folder:
             return True
-        path = os.fsdecode(finding.path).removeprefix("./")
+        path = path.removeprefix("./")
         if any(part.startswith(".") for part in path.split("/")) or not all(
             each(path) for each in search.query.filters
         ):
@@ -165,8 +167,7 @@ class SearchFiles:
                 os.close(handle)
                 return True
             with open(handle, "rb") as file:
-                linked = self._boundary.places.is_linked_env_file(os.fstat(handle))
-                return not linked and not self._boundary.places.secrecy(path_of(handle)) and has_lines(file, lines)
+                return not self._boundary.places.is_linked_env_file(os.fstat(handle)) and has_lines(file, lines)
         except (OSError, ValueError):
             return False
 
