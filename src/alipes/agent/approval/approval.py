@@ -128,7 +128,7 @@ async def _assess_off_loop(call: ToolCall, turn: Turn, files: FileApproval, *, i
     """In a thread: a long text takes a while, and files are opened and script files are read."""
     workdir, places = turn.inbound.workdir, files.boundary.places
     if call.name in FILE_TOOLS:
-        return _join_risks(await asyncio.to_thread(files.assess, call, (turn.session, call.id), workdir))
+        return _join_risks(await asyncio.to_thread(files.assess, call, (turn.session, call.id), workdir, turn))
     if call.name in COMMAND_TOOLS:
         return await asyncio.to_thread(assess_call, call, workdir, places, contained=is_contained)
     return assess_call(call, workdir, places)

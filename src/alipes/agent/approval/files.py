@@ -38,7 +38,7 @@ class FileApproval:
         self._loaded: dict[str, str] = {}
         """By conversation: the turn for which its rights were read."""
 
-    def assess(self, call: ToolCall, key: tuple[str, str], workdir: str) -> list[Risk]:
+    def assess(self, call: ToolCall, key: tuple[str, str], workdir: str, turn: Turn | None = None) -> list[Risk]:
         """The risks of a call. Its files stay open until `release`; `key`: its conversation and id."""
         checker, found, outside = PathChecker(self.boundary.places, workdir), list[Risk](), list[str]()
         for path in named_files(call):
@@ -46,7 +46,7 @@ class FileApproval:
                 real = self.boundary.hold(key, path, workdir).real
                 if risk := self._judge(checker, call.name, real):
                     found.append(risk)
-                elif not self.boundary.may_use(real, CommandScope(key[0], workdir), write=call.name in WRITERS):
+                elif not self.boundary.may_use(real, CommandScope(key[0], workdir, turn), write=call.name in WRITERS):
                     outside.append(real)
         return [*found, *self._ask_about(call, outside)]
 
