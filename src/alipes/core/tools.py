@@ -85,15 +85,15 @@ def open_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
-    sent_files, held = SentFileApproval(files), FileApproval(files, app.store.approvals)
-    for hook in (
-        sent_files.before_tool,
-        sent_files.after_tool,
-        sent_files.turn_ended,
-        held.after_tool,
-        held.turn_ended,
-    ):
-        app.hooks.add(CORE, hook)
+    _add_file_hooks(app)
+
+
+def _add_file_hooks(app: App) -> None:
+    """Approval of files that are sent, and the files of calls, which are closed at last."""
+    sent, held = SentFileApproval(app.boundary), FileApproval(app.boundary, app.store.approvals)
+    for each in (sent, held):
+        for hook in (each.before_tool, each.after_tool, each.turn_ended):
+            app.hooks.add(CORE, hook)
 
 
 def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
