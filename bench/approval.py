@@ -5,9 +5,10 @@ import tempfile
 import time
 from collections.abc import Awaitable
 
-from alipes.agent.approval.approval import build_approval_hook
+from alipes.agent.approval.approval import ApprovalGate
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from bench.measure import Row, bounded
 
@@ -21,7 +22,7 @@ CALLS = {
 
 async def judging() -> list[Row]:
     with tempfile.TemporaryDirectory() as home:
-        hook = build_approval_hook(Places(home=home, alipes_home=f"{home}/.alipes"))
+        hook = ApprovalGate(FileBoundary(Places(home=home, alipes_home=f"{home}/.alipes"))).before_tool
         turn = Turn("t", "s", Inbound("i", Address("cli", "c"), "me", "hi", workdir=home))
         return [
             bounded(f"loop lag, judging {what}", await _lag(hook(call, turn)) * 1000, 20, "ms")

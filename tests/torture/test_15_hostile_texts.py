@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from msgspec import Struct
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 from tests.e2e.program import Home

@@ -1,7 +1,6 @@
 """Files named with `@` in a message: their content is attached when it is sent."""
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import mark_untrusted, to_label
+from alipes.tools.boundary import FileBoundary, OpenedPath, UnjudgedCall, open_path
 from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
@@ -90,8 +90,8 @@ class FileAttacher:
         """`mask` removes secrets from the content. `documents`: converts files that are not text."""
         self._resources: ResourceReader | None = None
         self._mask = mask
-        self._places = make_places(settings)
-        self._reader = ReadFile(self._places, mask=mask, documents=documents)
+        self._boundary = FileBoundary(make_places(settings))
+        self._reader = ReadFile(self._boundary, mask=mask, documents=documents)
         self._received = str(settings.paths.files)
 
     def add_resources(self, reader: ResourceReader) -> None:
@@ -118,10 +118,9 @@ class FileAttacher:
             if len(images) == MAX_IMAGES or len(blocks) > MAX_TOTAL_CHARS:
                 problems.append(f"@{mention.path} was not attached: the message has too many or too large files.")
                 continue
-            path = self._places.resolve(mention.path, workdir)
             try:
-                origin = await asyncio.to_thread(self._check, path)
-                content = await self._read_file(path, mention)
+                opened, origin = await asyncio.to_thread(self._open, mention.path, workdir)
+                content = await self._read_file(opened, mention)
             except ToolError as error:
                 problems.append(f"@{mention.path} was not attached: {error}.")
                 continue
@@ -171,7 +170,8 @@ class FileAttacher:
     async def _read_received(self, path: Path) -> str:
         try:
             async with asyncio.timeout(RECEIVED_TIMEOUT_S):
-                found = await self._reader.read(path, limit=RECEIVED_LINES, rendered=True)
+                opened = await asyncio.to_thread(open_path, str(path))
+                found = await self._reader.read(opened, limit=RECEIVED_LINES, rendered=True)
         except TimeoutError:
             return "(not converted yet, because it takes long; read it with read_file)"
         except ToolError as error:
@@ -180,19 +180,21 @@ class FileAttacher:
 
     def _exists(self, path: str, workdir: str) -> bool:
         try:
-            return self._places.resolve(path, workdir).exists()
+            return self._boundary.places.resolve(path, workdir).exists()
         except (OSError, ValueError, ToolError):  # too long, or not a path at all
             return False
 
-    def _check(self, path: Path) -> str:
-        """The origin of the file if it holds text of strangers. Raises `ToolError` for secrets."""
-        if self._places.is_withheld(os.path.realpath(path)):
-            raise ToolError("it holds secrets")
-        return describe_untrusted_file(str(path), self._received)
+    def _open(self, path: str, workdir: str) -> tuple[OpenedPath, str]:
+        """The file, and its origin if it holds text of strangers. Raises `ToolError` for secrets."""
+        opened = self._boundary.opened(path, UnjudgedCall(workdir))
+        if opened.facts is None or self._boundary.is_withheld(opened):
+            opened.close()
+            raise ToolError("it holds secrets" if opened.facts is not None else "it does not exist")
+        return opened, describe_untrusted_file(opened.real, self._received)
 
-    async def _read_file(self, path: Path, mention: Mention) -> str | Image:
+    async def _read_file(self, opened: OpenedPath, mention: Mention) -> str | Image:
         count = mention.last - mention.first + 1 if mention.first else DEFAULT_LINES
-        found = await self._reader.read(path, mention.first or 1, max(1, count))
+        found = await self._reader.read(opened, mention.first or 1, max(1, count))
         if isinstance(found, str):
             return found
         return found.images[0] if found.images else found.text

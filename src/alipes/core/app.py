@@ -44,6 +44,7 @@ from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.tools.backends import ChosenBackend
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
@@ -65,6 +66,8 @@ class App:
         self.workdir = settings.workdir or os.getcwd()
         self.places = structs.replace(make_places(settings), map_path=partial(_map_path, resources.backend))
         """Paths as the tools resolve them."""
+        self.boundary = FileBoundary(self.places, resources.backend.policy)
+        resources.sandbox_extras.add_grants(self.boundary.granted)
         env = tool_environment(settings)
         self.features = OpenFeatures()
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)

@@ -3,8 +3,9 @@
 import asyncio
 from functools import partial
 
-from alipes.agent.approval.approval import build_approval_hook, preview_change
+from alipes.agent.approval.approval import ApprovalGate, preview_change
 from alipes.agent.approval.command_files import CommandFileCheck, ShownFiles
+from alipes.agent.approval.files import FileApproval
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
@@ -22,7 +23,6 @@ from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.permissions import TurnPermissions
 from alipes.tools.clarify import Clarify
-from alipes.tools.common import Places
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
@@ -39,8 +39,9 @@ from alipes.tools.todo import Todo
 def open_tools(app: App, resources: Resources) -> None:
     settings, backend, env = app.settings, resources.backend, tool_environment(app.settings)
     places, guard, background, mask = app.places, resources.guard, resources.background, app.secrets
+    files = app.boundary
     spill = SpillFolder(settings.paths.spill, mask=mask)
-    files = CommandFileCheck(places, mask)
+    command_files = CommandFileCheck(places, mask)
     terminal = TerminalTool(
         places,
         env,
@@ -48,13 +49,13 @@ def open_tools(app: App, resources: Resources) -> None:
         backend=backend,
         background=background,
         rewriter=PluginOutputRewriter(app.hooks),
-        check_start=files.check_start,
+        check_start=command_files.check_start,
     )
     file_tools: tuple[Tool, ...] = (
-        ReadFile(places, mask=mask, documents=app.documents),
-        WriteFile(places, mask=mask),
-        Patch(places, mask=mask),
-        SearchFiles(env, places, keeper=guard, mask=mask),
+        ReadFile(files, mask=mask, documents=app.documents),
+        WriteFile(files, mask=mask),
+        Patch(files, mask=mask),
+        SearchFiles(env, files, keeper=guard, mask=mask),
     )
     code = ExecuteCode(
         [tool.spec for tool in (*file_tools, terminal)],
@@ -70,22 +71,22 @@ def open_tools(app: App, resources: Resources) -> None:
         ProcessTool(background, mask=mask),
         *file_tools,
         MixtureOfAgents(mixtures),
-        *_media_tools(app, resources, places),
+        *_media_tools(app, resources),
         code,
     )
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
-    approval = build_approval_hook(
-        places,
-        _ApprovalQuestions(app, taint).ask,
+    approval = ApprovalGate(
+        files,
+        partial(_ask_approval, app, taint),
         contained=partial(_is_contained, resources),
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
         tool_risk=app.assess_tool,
         sandbox=backend,
-        files=files,
+        command_files=command_files,
     )
-    app.hooks.add(CORE, approval, patient=True)
+    app.hooks.add(CORE, approval.before_tool, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
     if resources.chat_files.store is not None:
         app.hooks.add(CORE, resources.chat_files.tool_arguments, patient=True)
@@ -94,9 +95,15 @@ def open_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
-    sent_files = SentFileApproval(places)
-    for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
-        app.hooks.add(CORE, hook)
+    _add_file_hooks(app)
+
+
+def _add_file_hooks(app: App) -> None:
+    """Approval of files that are sent, and the files of calls, which are closed at last."""
+    sent, held = SentFileApproval(app.boundary), FileApproval(app.boundary, app.store.approvals)
+    for each in (sent, held):
+        for hook in (each.before_tool, each.after_tool, each.turn_ended):
+            app.hooks.add(CORE, hook)
 
 
 def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
@@ -106,36 +113,32 @@ def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
     return resources.backend.contains
 
 
-def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
+def _media_tools(app: App, resources: Resources) -> tuple[Tool, ...]:
     """Vision, images, todos, earlier conversations and questions to the user."""
     settings = app.settings
     network = resources.network
     fetcher = PublicFetcher(app.scope, settings.fetch.allow, decide=network.rights.decide, counts=network.proxy.counts)
-    loader = ImageLoader(places, fetcher)
+    loader = ImageLoader(app.boundary, fetcher)
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         SessionSearch(app.search, app.store.sources),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
-        SendFileTool(places, settings.paths.outgoing),
+        SendFileTool(app.boundary, settings.paths.outgoing),
     )
 
 
-def _preview_change(app: App, call: ToolCall, workdir: str) -> str:
+def _preview_change(app: App, call: ToolCall, turn: Turn) -> str:
     added = app.preview_tool(call)
-    return preview_change(call, workdir, app.places) if added is None else added
+    return preview_change(call, turn, app.boundary) if added is None else added
 
 
-class _ApprovalQuestions:
-    """Puts the questions of the approval hook, with what the call would change or reads."""
-
-    def __init__(self, app: App, taint: TaintTracker) -> None:
-        self._app, self._taint = app, taint
-
-    async def ask(self, call: ToolCall, risk: Risk, turn: Turn, files: ShownFiles | None) -> ApprovalDecision:
-        app = self._app
-        diff = app.secrets(await asyncio.to_thread(_preview_change, app, call, turn.inbound.workdir))
-        asked = app.sessions.questions.ask_approval
-        decision = await asked(call, risk.reason, turn, diff=diff, exact=risk.exact, files=files)
-        return await self._taint.record_secret(risk, turn, decision)
+async def _ask_approval(
+    app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn, files: ShownFiles | None
+) -> ApprovalDecision:
+    """Ask, and show what the call would change or reads."""
+    diff = app.secrets(await asyncio.to_thread(_preview_change, app, call, turn))
+    asked, why = app.sessions.questions.ask_approval, risk.why or risk.reason
+    decision = await asked(risk.question or call, why, turn, diff=diff, exact=risk.exact, files=files)
+    return await taint.record_secret(risk, turn, decision)

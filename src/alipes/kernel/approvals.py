@@ -18,10 +18,15 @@ SSH_AGENT = "ssh_agent"
 """The name of a call that asks to log in at `host` and `port` with the person's SSH agent."""
 MCP_SAMPLING = "mcp_sampling"
 """The name of a call that asks whether an MCP server may ask a model: `server`."""
+FILE_ACCESS = "file_access"
+"""The name of a call that asks about a file outside of the project: `action`, `path`, and the `folder` that a longer
+right covers."""
 MEMORY = "memory"
 """The name of the tool that changes notes."""
 OUTSIDE = "outside the sandbox, with your rights"
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
+_FILE_VERBS = {FILE_ACCESS: "", "read_file": "Read", "write_file": "Write", "patch": "Change"}
+"""How a question about a file begins; empty: with its `action`."""
 _USUAL_PORTS = (80, 443)
 _MESSAGE, _NOT_AN_OWNER = "a message from ", ", who is not an owner"
 _INVISIBLE = {
@@ -72,14 +77,14 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
         return CallText(f"Let this command use your SSH keys{place}?", "")
     if call.name == MEMORY:
         return _describe_note(call.args, diff)
+    if call.name in _FILE_VERBS:
+        return _describe_file(call, workdir, diff)
     if call.name == MCP_SAMPLING:
         return CallText(f"Let the MCP server {_format_value(call.args.get('server'))} ask a model, at your cost?", "")
     parts = split_mcp_name(call.name)
     main = "" if parts else next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
     others = tuple(_describe_argument(name, value) for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
-    if diff:
-        return CallText("Change files like this?", reveal(diff), folder)
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     if parts is not None:
@@ -89,6 +94,23 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
 
 def _describe_argument(name: str, value: Json) -> str:
     return OUTSIDE if (name, value) == ("outside", True) else f"{name}: {_format_value(value)}"
+
+
+def _describe_file(call: ToolCall, workdir: str, diff: str) -> CallText:
+    folder = (f"folder: {reveal(workdir)}",) if workdir else ()
+    path, covered = call.args.get("path"), call.args.get("folder")
+    if diff and call.name != FILE_ACCESS:
+        several = diff.count("\n+++ ") + diff.startswith("+++ ") > 1
+        return CallText(f"Change {'these files' if several else 'this file'}?", reveal(diff), folder)
+    verb = _FILE_VERBS[call.name] or str(call.args.get("action")).capitalize()
+    if not isinstance(path, str) or not path:
+        others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items())
+        return CallText("Change files?", "\n".join(others), folder)
+    if call.name == FILE_ACCESS:
+        wider = "this file" if covered == path else f"all of {_format_value(covered)}"
+        return CallText(f"{verb} {reveal(path)}?", reveal(diff), (f"session, always: {wider}",))
+    others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != "path")
+    return CallText(f"{verb} {reveal(path)}?", "\n".join(others), folder)
 
 
 def _describe_note(args: dict[str, Json], diff: str) -> CallText:

@@ -187,6 +187,7 @@ def _label_select(args: Args) -> ToolLabel:
 _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "terminal": _label_terminal,
     "process": _label_process,
+    "file_access": lambda args: ToolLabel(_text(args, "action").capitalize(), _text(args, "path")),
     "read_file": _label_read,
     "write_file": lambda args: ToolLabel("Write", _text(args, "path")),
     "patch": _label_patch,

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from alipes.agent.approval.command_files import ShownFiles
 from alipes.agent.approval.patterns import covering_patterns, find_problem, propose_pattern
 from alipes.agent.plan import PlanAnswer
-from alipes.kernel.approvals import NETWORK, answers_to, host_source
+from alipes.kernel.approvals import FILE_ACCESS, NETWORK, answers_to, host_source
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered, QuestionWithdrawn
 from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
@@ -355,6 +355,8 @@ def rule_for(call: ToolCall, turn: Turn) -> str:
     """A readable rule that matches exactly this call in this directory, or connections to exactly this host."""
     if call.name == NETWORK:
         return _connection_rule(call.args)
+    if call.name == FILE_ACCESS:  # a right covers what the question names
+        return f"{call.args.get('action')} {call.args.get('folder')} in {turn.inbound.workdir}"
     where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
     if split_mcp_name(call.name) is not None:  # the person decides about the tool, not about single arguments
         return f"{call.name}{where}"

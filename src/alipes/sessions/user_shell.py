@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import structs
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import Inbound, Turn

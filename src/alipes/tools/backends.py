@@ -18,6 +18,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
+from alipes.runtime.sandbox.policy import SandboxPolicy
 from alipes.runtime.sandbox.running_commands import RunningCommands
 
 SANDBOXES = ("bubblewrap", "landlock")
@@ -92,9 +93,15 @@ class ChosenBackend:
     """The backend of the settings, found when a turn or a command needs it."""
 
     def __init__(
-        self, setting: str, makers: Mapping[str, Callable[[], CommandBackend]], *, saved: Path | None = None
+        self,
+        setting: str,
+        makers: Mapping[str, Callable[[], CommandBackend]],
+        *,
+        saved: Path | None = None,
+        make_policy: Callable[[CommandScope], SandboxPolicy] | None = None,
     ) -> None:
         """`setting`: `sandbox.backend`. `makers`: by name, and by kind of sandbox. `saved`: file for the result."""
+        self._make_policy = make_policy
         self._setting, self._makers, self._saved = setting, makers, saved
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._backend: CommandBackend | None = None
@@ -213,6 +220,11 @@ class ChosenBackend:
                 make_private_tree(self._saved.parent)
                 self._saved.write_bytes(msgspec.json.encode(result))
         return result
+
+    def policy(self, scope: CommandScope) -> tuple[SandboxPolicy, bool]:
+        """What commands of a conversation may see and change, and whether they are held to it."""
+        assert self._make_policy is not None, "made without a policy"
+        return self._make_policy(scope), self.contains
 
     async def session_left(self, session: str) -> None:
         """Hook: end what the backend keeps for a conversation."""

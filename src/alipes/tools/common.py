@@ -20,7 +20,6 @@ from alipes.config.paths import all_homes
 from alipes.config.protected_paths import is_secret_in_home, is_secret_in_project, is_secret_in_system
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 
 T = TypeVar("T")
@@ -194,14 +193,6 @@ def describe_file_type(mode: int) -> str:
     """Name of a file type other than a regular file."""
     names = {"d": "a directory", "p": "a pipe", "s": "a socket", "b": "a disk"}
     return names.get(stat.filemode(mode)[0], "a device")
-
-
-def suggest_name(path: Path) -> str:
-    """A question with similar names in the folder of a missing file; empty if there are none."""
-    try:
-        return did_you_mean(path.name, os.listdir(path.parent))
-    except OSError:
-        return ""
 
 
 def int_argument(args: Mapping[str, Json], name: str, default: int = 0) -> int:

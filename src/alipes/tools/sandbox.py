@@ -84,6 +84,10 @@ DOWNLOAD_CACHES = (
 MAX_LINKS = 40
 
 
+FileGrants: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""Paths outside of the project that may be read, and those that may be written."""
+
+
 class SandboxExtras(Struct, frozen=True):
     """What commands of a project see besides its files and what the settings list."""
 
@@ -93,10 +97,20 @@ class SandboxExtras(Struct, frozen=True):
     """More files to show, as in `SandboxPolicy.files`."""
     folders: list[Callable[[str], Sequence[str]]] = field(default_factory=list)
     """See `add_folders`."""
+    grants: list[Callable[[CommandScope], FileGrants]] = field(default_factory=list)
+    """See `add_grants`."""
 
     def add_folders(self, list_folders: Callable[[str], Sequence[str]]) -> None:
         """`list_folders(workdir)`: folders that a project's commands may read, although the alipes home is hidden."""
         self.folders.append(list_folders)
+
+    def add_grants(self, list_grants: Callable[[CommandScope], FileGrants]) -> None:
+        """`list_grants(scope)`: what a person allowed a conversation to use outside of the project."""
+        self.grants.append(list_grants)
+
+    def list_grants(self, scope: CommandScope) -> FileGrants:
+        found = [grants(scope) for grants in self.grants]
+        return tuple(path for read, _ in found for path in read), tuple(path for _, write in found for path in write)
 
     def list_folders(self, workdir: str) -> tuple[str, ...]:
         return tuple(path for find in self.folders for path in find(workdir))
@@ -136,11 +150,13 @@ class ProjectSandboxes:
         scratch = self._make_scratch(project.root, scope)
         around_home = is_inside(self._home, project.root)
         private_home, caches = ("", "") if around_home else self._make_home(project.root, scope)
-        listed = self._listed(access.write, workdir)
+        read, write = self._extras.list_grants(scope)
+        listed = self._listed((*access.write, *write), workdir)
         roots = (*_existing((project.root, *filter(None, (project.git,)))), *listed)
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
         writable = () if around_home else (*roots, *more)
-        readable = self._listed(access.read, workdir)
+        readable = self._listed((*access.read, *read), workdir)
+        hidden = self._hidden_paths(workdir, project.root, (*writable, *readable))
         return SandboxPolicy(
             workdir=project.root,
             home=self._home,
@@ -151,7 +167,7 @@ class ProjectSandboxes:
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *readable)),
             protected=_list_protected(writable, workdir, project, opened=scope.write),
-            hidden=tuple(self._hidden_paths(workdir, project.root, (*writable, *readable))),
+            hidden=tuple(dict.fromkeys((*hidden, *self._hidden_in((*read, *write))))),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
@@ -220,6 +236,14 @@ class ProjectSandboxes:
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))
         yield from dict.fromkeys((*self._project_secrets(root), *self._project_secrets(workdir)))
+
+    def _hidden_in(self, granted: Sequence[str]) -> Iterator[str]:
+        """Secrets in folders that a person allowed the conversation to use."""
+        if not granted:
+            return
+        yield from (path for folder in granted for path in self._project_secrets(folder))
+        named = (path for entry in SECRET_IN_HOME for path in _readable_glob(os.path.join(self._home, entry)))
+        yield from (path for path in named if any(is_inside(path, folder) for folder in granted))
 
     def _project_secrets(self, workdir: str) -> tuple[str, ...]:
         """Files such as `.env` in the project, also in its folders.
@@ -434,7 +458,8 @@ def make_backend(
         "podman": lambda: _make_container("podman", config, offline, guard),
         "ssh": lambda: _make_ssh(config, guard, extras),
     }
-    return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
+    saved = settings.home / "sandbox" / "check.json"
+    return ChosenBackend(config.backend, makers, saved=saved, make_policy=projects.make_policy)
 
 
 def _make_landlock(

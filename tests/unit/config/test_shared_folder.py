@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES_MARK
 from alipes.config.settings import SandboxConfig, Settings

@@ -6,7 +6,7 @@ from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.testing.scripted_provider import ScriptedProvider
 
-APPROVAL = "build_approval_hook.<locals>.before_tool"
+APPROVAL = "ApprovalGate.before_tool"
 ORDER = {
     # The first decision counts. Uploads are asked about by their own question, and not once more by the approval;
     # behind the approval each hook is for calls of one tool: `send_file`, `memory`, `cronjob`.
@@ -14,12 +14,14 @@ ORDER = {
         "UploadApproval.before_tool",
         APPROVAL,
         "SentFileApproval.before_tool",
+        "FileApproval.before_tool",
         "MemoryService.before_tool",
         "ScheduleApproval.before_tool",
     ],
     # After the decision, so a checkpoint is made only for a call that runs.
     "around_tool": ["TurnCheckpoints.around_tool"],
-    "after_tool": ["TaintTracker.after_tool", "SentFileApproval.after_tool"],
+    # At last, because the others may look at the files of the call.
+    "after_tool": ["TaintTracker.after_tool", "SentFileApproval.after_tool", "FileApproval.after_tool"],
     "turn_context": ["MemoryRecall.turn_context"],
     "agent_loop_stopped": ["SandboxNetwork.agent_loop_stopped"],
     # They start in this order and run in parallel. The order matters for those that ask a model, as all are paid from
@@ -27,6 +29,7 @@ ORDER = {
     "turn_ended": [
         "SandboxNetwork.turn_ended",
         "SentFileApproval.turn_ended",
+        "FileApproval.turn_ended",
         "ConversationTitles.turn_ended",
         "MemoryService.turn_ended",
         "MemoryRecall.turn_ended",

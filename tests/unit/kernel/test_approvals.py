@@ -2,8 +2,9 @@
 
 import pytest
 
-from alipes.kernel.approvals import describe_call, reveal
+from alipes.kernel.approvals import FILE_ACCESS, CallText, describe_call, reveal
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.tool_labels import describe_tool
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,19 @@ def test_code_and_other_tools_are_shown_whole():
     code = describe_call(ToolCall("c", "execute_code", {"code": "print(1)\n" * 500}))
     assert (code.title, code.body) == ("Run this code?", "print(1)\n" * 500)
     other = describe_call(ToolCall("c", "write_file", {"path": "a", "content": "x" * 9000}))
-    assert (other.title, other.body) == ("Allow write_file?", f"path: a\ncontent: {'x' * 9000}")
+    assert (other.title, other.body) == ("Write a?", f"content: {'x' * 9000}")
+
+
+def test_a_question_about_a_file_names_it():
+    assert describe_call(ToolCall("c", "read_file", {"path": "~/.ssh/id_rsa"})) == CallText("Read ~/.ssh/id_rsa?", "")
+    args = {"action": "write", "path": "~/p2/a.py", "folder": "~/p2"}
+    asked = describe_call(ToolCall("c", FILE_ACCESS, args), "/w", "--- /dev/null\n+++ /h/p2/a.py\n@@ -0,0 +1 @@\n+x")
+    assert (asked.title, asked.details) == ("Write ~/p2/a.py?", ("session, always: all of ~/p2",))
+    assert asked.body.endswith("+x")
+    assert describe_tool(ToolCall("c", FILE_ACCESS, args)).text == "Write ~/p2/a.py"
+    patch = ToolCall("c", "patch", {"mode": "patch", "patch": "..."})
+    for diff, title in (("+++ b/a", "Change this file?"), ("+++ b/a\n+++ b/b", "Change these files?")):
+        assert describe_call(patch, "/w", diff).title == title
 
 
 @pytest.mark.parametrize(

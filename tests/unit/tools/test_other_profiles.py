@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.config.paths import PROFILES_MARK
 from alipes.config.settings import SandboxConfig
 from alipes.kernel.messages import ToolCall

@@ -9,6 +9,7 @@ from hypothesis import strategies as some
 
 from alipes.agent.tool_calls import validate_args
 from alipes.kernel.errors import ToolError
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from alipes.tools.files.fuzzy_match import find_lines
 from alipes.tools.files.hunks import replace_text
@@ -18,7 +19,7 @@ from alipes.tools.files.text_file import MAX_TEXT_BYTES
 
 @pytest.fixture
 def edit(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes")))
+    tool = Patch(FileBoundary(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes"))))
 
     async def edit(path, old, new, **more):
         args = {"mode": "replace", "path": str(path), "old_string": old, "new_string": new, **more}
@@ -197,7 +198,7 @@ async def test_invalid_edits_are_refused(edit, work):
 
 
 async def test_missing_arguments_are_named(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own")))
+    tool = Patch(FileBoundary(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own"))))
     with pytest.raises(ToolError, match="mode replace needs path and new_string"):
         await tool.run({"mode": "replace", "old_string": "x"}, call)
     with pytest.raises(ToolError, match="mode patch needs the parameter patch"):
@@ -268,7 +269,7 @@ async def test_a_link_is_followed_and_named(edit, work, tmp_path):
 async def test_secrets_in_the_file_are_masked_in_errors_and_diffs(tmp_path, work, call):
     (work / "f").write_text("key = sk-1\n")
     places = Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "own"))
-    tool = Patch(places, mask=lambda text: text.replace("sk-1", "***"))
+    tool = Patch(FileBoundary(places), mask=lambda text: text.replace("sk-1", "***"))
     with pytest.raises(ToolError) as caught:
         await tool.run({"mode": "replace", "path": "f", "old_string": "key = sk-2", "new_string": "x"}, call)
     assert "sk-1" not in str(caught.value) and "***" in str(caught.value)

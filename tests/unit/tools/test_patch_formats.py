@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from alipes.tools.files.patch import Patch, patched_paths
 from tests.world.file_tools import RecordingContext
@@ -17,7 +18,7 @@ from tests.world.file_tools import RecordingContext
 
 @pytest.fixture
 def apply(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes")))
+    tool = Patch(FileBoundary(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes"))))
 
     async def apply(patch, **more):
         return await tool.run({"mode": "patch", "patch": patch, **more}, call)
@@ -355,7 +356,7 @@ def test_output_of_diff_can_be_applied(tmp_path_factory, lines, data):
     ).stdout
     if not seen:
         return
-    tool = Patch(Places(home=str(folder), alipes_home=str(folder / "own")))
+    tool = Patch(FileBoundary(Places(home=str(folder), alipes_home=str(folder / "own"))))
     try:
         asyncio.run(tool.run({"mode": "patch", "patch": seen}, RecordingContext(folder)))
     except ToolError as error:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.agent.tool_calls import validate_args
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from alipes.kernel.errors import ToolError
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from alipes.tools.files.read_file import (
     BLOCK_BYTES,
@@ -42,7 +43,7 @@ def own(tmp_path):
 
 @pytest.fixture
 def read(tmp_path, own):
-    tool = ReadFile(Places(home=str(tmp_path / "home"), alipes_home=str(own)))
+    tool = ReadFile(FileBoundary(Places(home=str(tmp_path / "home"), alipes_home=str(own))))
 
     async def read(path, **more):
         return await tool.run({"path": str(path), **more}, Call(tmp_path))
@@ -177,7 +178,7 @@ async def test_missing_file_suggests_similar_names(read, tmp_path):
         await read("srv/Settings.py")
     with pytest.raises(ToolError, match=r"/src contains Settings\.py\."):
         await read("src/quite-different")
-    with pytest.raises(ToolError, match="does not exist"):
+    with pytest.raises(ToolError, match="Not a directory"):
         await read("src/Settings.py/below")
 
 
@@ -196,11 +197,11 @@ async def test_pipes_and_devices_are_not_opened(read, tmp_path):
 
 async def test_link_loops_and_unreadable_files_are_reported(read, tmp_path):
     (tmp_path / "circle").symlink_to("circle")
-    with pytest.raises(ToolError, match="cannot be read: Too many levels"):
+    with pytest.raises(ToolError, match="cannot be opened: Too many levels"):
         await read("circle")
     with pytest.raises(ToolError, match="null byte"):
         await read("a\0b")
-    with pytest.raises(ToolError, match="cannot be read: File name too long"):
+    with pytest.raises(ToolError, match="cannot be opened: File name too long"):
         await read("x" * 5000)
 
 
@@ -215,10 +216,13 @@ async def test_secrets_are_not_read_under_any_name(read, tmp_path, own):
     (tmp_path / "harmless").symlink_to(own / ".env")
     (tmp_path / "folder").symlink_to(own)
     (tmp_path / "hard").hardlink_to(own / ".env")
+    through_proc = f"/proc/self/root{own}/.env"
+    with pytest.raises(ToolError, match="cannot be opened"):
+        await read(through_proc)
     names = [
         *(own / ".env", own / "alipes.db", own / "run" / "1.sock", "harmless", "hard", "folder/.env"),
         *(f"{own}/run/../.env", "~/.alipes/.env", "/proc/self/environ", f"/proc/{os.getpid()}/environ"),
-        *("/proc/self/mem", f"/proc/self/root{own}/.env", f"/proc/self/task/{os.getpid()}/environ"),
+        *("/proc/self/mem", f"/proc/self/task/{os.getpid()}/environ"),
     ]
     for name in names:
         with pytest.raises(ToolError, match="not shown"):
@@ -233,7 +237,9 @@ async def test_other_files_in_the_home_are_read(read, own):
 
 
 async def test_known_secrets_are_masked_in_any_file(tmp_path, own):
-    tool = ReadFile(Places(home=str(tmp_path), alipes_home=str(own)), mask=lambda text: text.replace("canary", "***"))
+    tool = ReadFile(
+        FileBoundary(Places(home=str(tmp_path), alipes_home=str(own))), mask=lambda text: text.replace("canary", "***")
+    )
     (own / "config.toml").write_text("key = 'canary'")
     assert await tool.run({"path": str(own / "config.toml")}, Call(tmp_path)) == "key = '***'"
 

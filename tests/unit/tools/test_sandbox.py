@@ -271,3 +271,21 @@ def test_folders_of_skills_are_shown_although_the_alipes_home_is_hidden(world):
     shown = sandboxes.make_policy(CommandScope("s1", str(world.project))).files
     assert (str(skill), str(skill)) in shown
     assert not any(str(inside) in pair or "/nowhere" in pair for pair in shown)
+
+
+def test_what_a_person_allowed_a_conversation_is_visible_to_its_commands_without_secrets(world):
+    granted = world.home / "p2"
+    for name in ("a.py", ".env", "notes/b.txt"):
+        write(granted / name)
+    write(world.home / "p3" / "x")
+    extras = SandboxExtras()
+    rights = {"s1": ((str(granted),), (str(world.home / "p3"),))}
+    extras.add_grants(lambda scope: rights.get(scope.session, ((), ())))
+    sandboxes = ProjectSandboxes(
+        SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={}, extras=extras
+    )
+    policy = sandboxes.make_policy(CommandScope("s1", str(world.project)))
+    assert str(granted) in policy.readable and str(world.home / "p3") in policy.writable
+    assert str(granted / ".env") in policy.hidden
+    other = sandboxes.make_policy(CommandScope("s2", str(world.project)))
+    assert str(granted) not in other.readable and str(world.home / "p3") not in other.writable

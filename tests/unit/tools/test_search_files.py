@@ -11,6 +11,7 @@ import pytest
 
 from alipes.agent.tool_calls import validate_args
 from alipes.kernel.errors import ToolError
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.search.ripgrep import MAX_LINE_CHARS, MAX_PAGE_CHARS
@@ -29,7 +30,7 @@ def program(request):
 
 @pytest.fixture
 def tool(program, places):
-    return SearchFiles(ENV, places, program=program)
+    return SearchFiles(ENV, FileBoundary(places), program=program)
 
 
 @pytest.fixture
@@ -343,7 +344,7 @@ async def test_unreadable_files_are_mentioned(search, work):
 
 async def test_secrets_are_masked_in_results(program, places, work, call):
     write_tree(work, f="key = sk-1\n")
-    tool = SearchFiles(ENV, places, program=program, mask=lambda text: text.replace("sk-1", "***"))
+    tool = SearchFiles(ENV, FileBoundary(places), program=program, mask=lambda text: text.replace("sk-1", "***"))
     assert await tool.run({"pattern": "key"}, call) == "f\n1: key = ***"
 
 
@@ -367,7 +368,7 @@ async def test_catastrophic_pattern_does_not_block_the_loop(places, work, call):
     """The walker is a process: the loop keeps running, and a stop kills it."""
     write_tree(work, f="a" * 64 + "!\n")
     before = children()
-    tool = SearchFiles(ENV, places, program="")
+    tool = SearchFiles(ENV, FileBoundary(places), program="")
     task = asyncio.create_task(tool.run({"pattern": "(a+)+$"}, call))
     ticks = 0
     while ticks < 50:
@@ -381,7 +382,7 @@ async def test_catastrophic_pattern_does_not_block_the_loop(places, work, call):
 
 async def test_timed_out_search_returns_partial_results(places, work, call):
     write_tree(work, a="aaa\n", f="a" * 64 + "!\n")
-    seen = await SearchFiles(ENV, places, program="", seconds=1).run({"pattern": "(a+)+$"}, call)
+    seen = await SearchFiles(ENV, FileBoundary(places), program="", seconds=1).run({"pattern": "(a+)+$"}, call)
     assert seen == "a\n1: aaa\n[stopped after 1 s; narrow path or file_glob]"
 
 
@@ -391,15 +392,15 @@ async def test_broken_ripgrep_falls_back_to_the_walker(places, work, call, tmp_p
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
     write_tree(work, f="x")
-    assert await SearchFiles(ENV, places, program=str(fake)).run({"pattern": "x"}, call) == "f\n1: x"
-    assert await SearchFiles(ENV, places, program="/no/such/rg").run({"pattern": "x"}, call) == "f\n1: x"
+    assert await SearchFiles(ENV, FileBoundary(places), program=str(fake)).run({"pattern": "x"}, call) == "f\n1: x"
+    assert await SearchFiles(ENV, FileBoundary(places), program="/no/such/rg").run({"pattern": "x"}, call) == "f\n1: x"
 
 
 async def test_ripgrep_is_found_in_the_path_of_the_environment(places, work, call, tmp_path):
     write_tree(work, f="x")
     (tmp_path / "bin").mkdir()
     for env in ({"PATH": str(tmp_path / "bin")}, ENV):
-        assert await SearchFiles(env, places).run({"pattern": "x"}, call) == "f\n1: x"
+        assert await SearchFiles(env, FileBoundary(places)).run({"pattern": "x"}, call) == "f\n1: x"
 
 
 @pytest.mark.deadline(60)
@@ -413,7 +414,9 @@ async def test_both_engines_see_the_same_files_under_random_rules(places, tmp_pa
         random_tree(root, rng, 0)
         for args in ({"pattern": "x", "output_mode": "files_only"}, {"pattern": "*a*", "target": "files"}):
             ours, theirs = [
-                await SearchFiles(ENV, places, program=program).run({**args, "limit": 500}, RecordingContext(root))
+                await SearchFiles(ENV, FileBoundary(places), program=program).run(
+                    {**args, "limit": 500}, RecordingContext(root)
+                )
                 for program in ("", rg)
             ]
             assert ours == theirs

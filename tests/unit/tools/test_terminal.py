@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.errors import ToolError
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places, child_environment
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.shell.output import HEAD_BYTES, TAIL_BYTES, CommandOutput, SpillFolder, clean_output, clean_piece
@@ -162,7 +163,7 @@ async def test_long_output_is_truncated_and_complete_in_a_readable_file(tmp_path
     path = seen.partition("full output in ")[2].partition(",")[0]
     assert Path(path).read_text() == "".join(f"{n}\n" for n in range(1, 20001))
     assert Path(path).stat().st_mode & 0o077 == 0
-    reading = ReadFile(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own")))
+    reading = ReadFile(FileBoundary(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own"))))
     assert "\n7777\n" in str(await reading.run({"path": path, "offset": 7770, "limit": 10}, Call(tmp_path)))
 
 

@@ -12,6 +12,7 @@ from alipes.kernel.ports import ToolOutput
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from alipes.tools.images import (
     MAX_IMAGE_BYTES,
@@ -41,9 +42,18 @@ def open_image(image):
     return PIL.Image.open(io.BytesIO(image.data))
 
 
+class Here:
+    """The context of a call."""
+
+    call_id, session, turn = "c", "s", None
+
+    def __init__(self, workdir):
+        self.workdir = workdir
+
+
 def image_loader(scope, home, allowed=(), decide=None):
     places = Places(home=str(home), alipes_home=str(home / "own"))
-    return ImageLoader(places, PublicFetcher(scope, allowed, decide=decide))
+    return ImageLoader(FileBoundary(places), PublicFetcher(scope, allowed, decide=decide))
 
 
 def test_small_image_is_unchanged():
@@ -113,7 +123,7 @@ async def test_files_and_data_urls_are_loaded(tmp_path):
     async with ClientScope() as scope:
         load = image_loader(scope, tmp_path).load
         for named in ("a b.png", str(tmp_path / "a b.png"), f"file://{tmp_path}/a b.png"):
-            assert await load(named, CommandScope(workdir=str(tmp_path))) == data
+            assert await load(named, Here(str(tmp_path))) == data
         carried = base64.b64encode(data).decode()
         assert await load(f"data:image/png;base64,{carried}", CommandScope()) == data
         assert await load("data:,%41b", CommandScope()) == b"Ab"
@@ -137,7 +147,7 @@ async def test_secrets_devices_and_private_addresses_are_refused(tmp_path):
             "data:image/png;base64,***": "invalid data URL",
         }.items():
             with pytest.raises(ToolError, match=why):
-                await load(named, CommandScope(workdir=str(tmp_path)))
+                await load(named, Here(str(tmp_path)))
 
 
 async def test_an_image_is_fetched_only_if_its_host_is_allowed_for_the_turn(tmp_path):

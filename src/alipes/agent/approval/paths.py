@@ -10,6 +10,7 @@ from msgspec import Struct
 from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix, names_own_process
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
+from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 
 Scope: TypeAlias = Literal["machine", "workspace", "remote"]
@@ -23,6 +24,22 @@ _SECRET_TEXT = (
     r"/proc/[^/\s]{1,40}/(?:task/[^/\s]{1,40}/)?(?:environ|mem\b)|/proc/\0/(?:fd|root|cwd)"
     r"|\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|\.netrc\b|\.git-credentials|\.gnupg/|/etc/g?shadow"
 )
+_RUN_LATER = "is run or trusted by other programs"
+_LOGIN = (
+    r"\.(?:bash|profile|z(?:sh|profile|log)|kshrc|login|logout|xprofile|xinitrc|xsession)"
+    r"|\.config/(?:fish|autostart|systemd)"
+)
+_TRUSTED_BY = (
+    (r"/\.git/|/\.(?:githooks|husky|lefthook)|/lefthook|/\.pre-commit", "is run or trusted by git"),
+    (
+        r"/\.(?:git(?:hub|lab|ea)|forgejo|circleci|travis|woodpecker|buildkite|drone|cirrus|azure|teamcity|semaphore)",
+        "runs in CI",
+    ),
+    (r"/(?:Jenkinsfile|(?:azure|bitbucket)-pipelines|\.?appveyor|cloudbuild|buildspec)", "runs in CI"),
+    (r"/\.(?:vscode|idea|exrc|nvim|vimrc|lvimrc|dir-locals)|\.code-workspace", "is run or trusted by your editor"),
+    (r"/\.envrc|/\.?mise\.toml", "runs when you enter the folder"),
+)
+"""Who runs or trusts a file of a project, by its path."""
 _NAME_ONLY_COMMANDS = frozenset(
     ("ls", "stat", "test", "[", "cd", "pushd", "echo", "du", "pwd", "realpath", "readlink", "dirname", "basename")
 ).union(("tree", "mkdir", "touch", "printf", "which"))
@@ -46,6 +63,10 @@ class Risk(Struct, frozen=True):
     """Only exactly this call can be allowed: a pattern of commands does not cover it."""
     paths: tuple[str, ...] = ()
     """The files that a command in the sandbox can change only after a yes."""
+    why: str = ""
+    """The reason as a person reads it; empty: as it is."""
+    question: ToolCall | None = None
+    """What is asked about instead of the call."""
 
 
 _UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)
@@ -215,10 +236,13 @@ class PathChecker:
         ):
             inside = os.path.relpath(path, self.home)
             if is_startup_in_home(inside):
-                return Risk("startup", f"changes {path}, which other programs run or trust")
+                why = "this file runs when you log in" if re.match(_LOGIN, inside) else f"this file {_RUN_LATER}"
+                return Risk("startup", f"changes {path}, which other programs run or trust", why=why)
         relative = os.path.relpath(path, self.workdir) if in_project else path.lstrip("/")
         if not (self._is_scratch(path) and not in_project) and is_trusted_in_project(relative):
-            return Risk("trusted", f"changes {path}, which is run or trusted later", "workspace", paths=(path,))
+            why = next((text for pattern, text in _TRUSTED_BY if re.search(pattern, f"/{relative}")), _RUN_LATER)
+            reason = f"changes {path}, which is run or trusted later"
+            return Risk("trusted", reason, "workspace", paths=(path,), why=f"this file {why}")
         part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
         if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
             return Risk("system", f"changes {path}, a system file")
@@ -266,6 +290,20 @@ class PathChecker:
                 reason = "may read a file with secrets: its name is only known at run time"
                 return Risk("secret", reason, unseen=True)
         return None
+
+    def check_opened_read(self, real: str) -> Risk | None:
+        """Risk of showing the opened file that is at this real path."""
+        secrecy = self._places.secrecy(real)
+        if secrecy or real in self._secret_places:
+            foreign = real.startswith("/proc/") and not real.startswith(f"/proc/{os.getpid()}/")
+            return Risk("secret", f"reads {real}, which holds secrets", floor=secrecy == "ours" and not foreign)
+        if re.search(_SECRET_TEXT, real) or re.search(self._own_secret_text, real):
+            return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in real)
+        return None
+
+    def check_opened_write(self, real: str) -> Risk | None:
+        """Risk of creating, changing or deleting the file at this real path of an opened folder."""
+        return self._check_write(real)
 
     def check_copy(self, word: ShellWord) -> Risk | None:
         """Risk of copying or searching a directory that contains secrets."""

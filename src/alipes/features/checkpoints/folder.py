@@ -1,8 +1,9 @@
 """Which folders are checkpointed, and which of their files: none that is ignored, large, secret or not ours."""
 
+import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from alipes.config.protected_paths import (
     is_secret_in_system,
 )
 from alipes.features.checkpoints.git import CheckpointError
+from alipes.runtime.beneath import FOLDER, open_beneath
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.tools.common import Places
 
@@ -208,3 +210,27 @@ def _own_exclusions(root: str) -> Iterator[str]:
 def to_lines(paths: Iterable[str]) -> bytes:
     """Paths as git reads them with `-z`."""
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
+def list_foreign(root: str, blobs: Mapping[str, str]) -> list[str]:
+    """The paths whose files, opened below `root` without links, do not have these contents. Blocking."""
+    folder, found = os.open(root, FOLDER), list[str]()
+    try:
+        for path, blob in blobs.items():
+            if _hash_blob(folder, path) != blob:
+                found.append(path)
+    finally:
+        os.close(folder)
+    return found
+
+
+def _hash_blob(folder: int, path: str) -> str:
+    """The name that git gives the content of a file; empty if it cannot be opened."""
+    try:
+        with open(open_beneath(folder, path, os.O_RDONLY | os.O_NONBLOCK, links=False), "rb") as file:
+            digest = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
+            while data := file.read(1 << 20):
+                digest.update(data)
+            return digest.hexdigest()
+    except (OSError, ValueError):
+        return ""

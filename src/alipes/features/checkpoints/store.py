@@ -12,12 +12,22 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from alipes.features.checkpoints.folder import FileRules, ProjectFolder, list_exclusions, parse_status, to_lines
+from alipes.features.checkpoints.folder import (
+    FileRules,
+    ProjectFolder,
+    list_exclusions,
+    list_foreign,
+    parse_status,
+    to_lines,
+)
 from alipes.features.checkpoints.git import CheckpointError, GitFailed, ShadowGit
 from alipes.runtime.sandbox.policy import short_hash
 
 BEFORE, AFTER = "refs/checkpoints/", "refs/after/"
 """The state before a turn, and the state at its end."""
+CHECKED_FILE = "checked"
+"""The last tree whose content was compared with the files of the folder."""
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 FOLDER_FILE = "folder"
 """The path of the folder, in a directory of the store."""
 BATCH = 20_000
@@ -125,7 +135,23 @@ class CheckpointStore:
             ignored = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
             if ignored:
                 await self.git.run("update-index", "-z", "--force-remove", "--stdin", data=ignored)
-        return Snapshot((await self.git.run("write-tree")).decode().strip(), skipped)
+        tree = (await self.git.run("write-tree")).decode().strip()
+        if foreign := await self._find_foreign(tree):
+            await self.git.run("update-index", "-z", "--force-remove", "--stdin", data=to_lines(foreign))
+            skipped = (*skipped, *foreign)[:MAX_SKIPPED]
+            tree = (await self.git.run("write-tree")).decode().strip()
+        (self.git.store / CHECKED_FILE).write_text(tree)
+        return Snapshot(tree, skipped)
+
+    async def _find_foreign(self, tree: str) -> list[str]:
+        """Files whose content in `tree` is not theirs: git opens them by name, and a name may have led elsewhere."""
+        try:
+            checked = (self.git.store / CHECKED_FILE).read_text()
+            changes = await self.compare(checked, tree)
+        except (OSError, GitFailed):
+            changes = await self.compare(EMPTY_TREE, tree)
+        files = {each.path: each.blob for each in changes if each.mode.startswith("100")}
+        return await asyncio.to_thread(list_foreign, self.folder.root, files)
 
     def _write_exclusions(self) -> bool:
         """True if they differ from the last time."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from alipes.agent.approval.patterns import find_problem
-from alipes.kernel.approvals import NETWORK, OUTSIDE, describe_call, reveal
+from alipes.kernel.approvals import FILE_ACCESS, NETWORK, OUTSIDE, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
@@ -169,7 +169,7 @@ def summarize(approval: Approval) -> str:
     where = f"  (in {_short_path(approval.workdir)})" if approval.workdir else ""
     if approval.pattern:
         return f"{reveal(approval.pattern)}{where}"
-    if not approval.tool or approval.tool == NETWORK:
+    if not approval.tool or approval.tool in (FILE_ACCESS, NETWORK):
         return format_excerpt(reveal(approval.rule), 100)[1:-1]
     arguments = msgspec.json.decode(approval.arguments)
     command = arguments.get("command") if approval.tool == "terminal" else None

@@ -1,14 +1,15 @@
 """`patch`: edits text files by replacing a string or by applying a patch, all or nothing."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Self
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread, suggest_name
+from alipes.tools.boundary import CallScope, FileBoundary, OpenedPath, suggest_name
+from alipes.tools.common import CommitGate, make_schema, run_in_thread
 from alipes.tools.files import patch_formats, text_file
 from alipes.tools.files.hunks import apply_hunks, replace_text
 from alipes.tools.files.write_file import FileChange, write_files
@@ -17,10 +18,10 @@ from alipes.tools.files.write_file import FileChange, write_files
 class EditedFile:
     """One file before and after the edit. Text None: the file does not exist."""
 
-    def __init__(self, target: text_file.FileTarget, name: str) -> None:
+    def __init__(self, target: OpenedPath, name: str) -> None:
         self.target, self.name = target, name
-        self.document = text_file.TextDocument() if target.stat is None else text_file.read_document(target)
-        self.before = None if target.stat is None else self.document.text
+        self.document = text_file.TextDocument() if target.facts is None else text_file.read_document(target)
+        self.before = None if target.facts is None else self.document.text
         self.text = self.before
         self.moved_from: EditedFile | None = None
         self.notes: list[str] = [f"through a link to {target.real}"] if target.is_link else []
@@ -44,7 +45,7 @@ class EditedFile:
     def to_change(self) -> FileChange:
         if self.text is None:
             return FileChange(self.target, None)
-        like = self.moved_from.target.stat if self.moved_from else None
+        like = self.moved_from.target.facts if self.moved_from else None
         try:
             return FileChange(self.target, self.document.encode(self.text), like)
         except UnicodeEncodeError:
@@ -56,9 +57,18 @@ class EditedFile:
 class PatchSession:
     """The files of one call, in memory, by real path: two names of one file are one entry."""
 
-    def __init__(self, places: Places, workdir: str) -> None:
-        self._places, self._workdir = places, workdir
+    def __init__(self, boundary: FileBoundary, act: CallScope) -> None:
+        self._boundary, self._act = boundary, act
         self._files: dict[str, EditedFile] = {}
+        self._named: dict[str, EditedFile] = {}
+        """By path as it was written: what was opened first is what is changed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.target.close()
 
     def replace(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
         file, text = self._open_existing(path)
@@ -108,17 +118,27 @@ class PatchSession:
         file.text = None
 
     def _open(self, path: str) -> EditedFile:
-        target = text_file.resolve_target(self._places, path, self._workdir)
-        if target.real not in self._files:
-            self._files[target.real] = EditedFile(target, text_file.display_path(target.path, self._workdir))
-        return self._files[target.real]
+        if path not in self._named:
+            target = text_file.open_target(self._boundary, path, self._act)
+            if target.real in self._files:
+                target.close()
+            else:
+                try:
+                    self._files[target.real] = EditedFile(
+                        target, text_file.display_path(target.path, self._act.workdir)
+                    )
+                except ToolError:
+                    target.close()
+                    raise
+            self._named[path] = self._files[target.real]
+        return self._named[path]
 
     def _open_existing(self, path: str) -> tuple[EditedFile, str]:
         file = self._open(path)
         if file.text is None:
             wanted = file.target.path
-            missing = "" if os.path.isdir(wanted.parent) else f" The directory {wanted.parent} does not exist."
-            raise ToolError(f"{file.name} does not exist.{missing or suggest_name(wanted)}")
+            missing = f" The directory {wanted.parent} does not exist." if file.target.missing else ""
+            raise ToolError(f"{file.name} does not exist.{missing or suggest_name(file.target)}")
         return file, file.text
 
 
@@ -153,16 +173,15 @@ class Patch:
         ),
     )
 
-    def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
+    def __init__(self, boundary: FileBoundary, *, mask: Callable[[str], str] = str) -> None:
         """`mask` removes secrets from what is shown."""
-        self._places, self._mask = places, mask
+        self._boundary, self._mask = boundary, mask
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         fill = _build_replace(args) if args["mode"] == "replace" else _build_patch(args)
         try:
-            summary, diff = await run_in_thread(
-                partial(_apply_and_write, fill, PatchSession(self._places, act.workdir))
-            )
+            session = PatchSession(self._boundary, act)
+            summary, diff = await run_in_thread(partial(_apply_and_write, fill, session))
         except ToolError as error:  # it may quote the file
             raise ToolError(self._mask(str(error))) from error
         if diff:
@@ -181,13 +200,13 @@ def patched_paths(args: Mapping[str, Json]) -> list[str]:
     return [path for edit in edits for path in (edit.path, edit.move_to) if path]
 
 
-def preview_patch(args: Mapping[str, Json], places: Places, workdir: str) -> str:
+def preview_patch(args: Mapping[str, Json], boundary: FileBoundary, act: CallScope) -> str:
     """The whole diff that a call would make. Raises `ToolError` if it cannot be applied."""
-    session = PatchSession(places, workdir)
-    (_build_replace(args) if args.get("mode") == "replace" else _build_patch(args))(session)
-    files = session.changed_files()
-    moved = [file.moved_from for file in files if file.moved_from is not None]
-    return "\n".join(file.diff(whole=True).text for file in files if file not in moved)
+    with PatchSession(boundary, act) as session:
+        (_build_replace(args) if args.get("mode") == "replace" else _build_patch(args))(session)
+        files = session.changed_files()
+        moved = [file.moved_from for file in files if file.moved_from is not None]
+        return "\n".join(file.diff(whole=True).text for file in files if file not in moved)
 
 
 def _build_replace(args: Mapping[str, Json]) -> Callable[[PatchSession], None]:
@@ -229,12 +248,13 @@ def _parse_edits(text: str, path: str) -> list[patch_formats.FileEdit]:
 
 def _apply_and_write(fill: Callable[[PatchSession], None], session: PatchSession, gate: CommitGate) -> tuple[str, str]:
     """Runs in a thread: apply and write all edits; returns the summary and the diff."""
-    fill(session)
-    files = session.changed_files()
-    if not files:
-        raise ToolError("nothing to change: the files already have this content")
-    moved = [file.moved_from for file in files if file.moved_from is not None]
-    shown = [(file, file.diff()) for file in files if file not in moved]
-    summary = "\n".join(file.summarize(diff) for file, diff in shown)
-    write_files([file.to_change() for file in files], gate)
+    with session:
+        fill(session)
+        files = session.changed_files()
+        if not files:
+            raise ToolError("nothing to change: the files already have this content")
+        moved = [file.moved_from for file in files if file.moved_from is not None]
+        shown = [(file, file.diff()) for file in files if file not in moved]
+        summary = "\n".join(file.summarize(diff) for file, diff in shown)
+        write_files([file.to_change() for file in files], gate)
     return summary, "\n".join(diff.text for _, diff in shown if diff.text)

@@ -14,7 +14,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
-from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
+from alipes.tools.boundary import FileBoundary, OpenedPath, reading
+from alipes.tools.common import describe_file_type, int_argument, make_schema
 from alipes.tools.documents.documents import DocumentConverter, DocumentText, describe_ole, document_kind, text_format
 from alipes.tools.files.text_file import binary_kind, detect_encoding, error_reason
 
@@ -139,26 +140,26 @@ class ReadFile:
     )
 
     def __init__(
-        self, places: Places, *, mask: Callable[[str], str] = str, documents: DocumentConverter | None = None
+        self, boundary: FileBoundary, *, mask: Callable[[str], str] = str, documents: DocumentConverter | None = None
     ) -> None:
         """`mask` removes secrets from the result. `documents`: converts files that are not text."""
-        self._places, self._mask, self._documents = places, mask, documents
+        self._boundary, self._mask, self._documents = boundary, mask, documents
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
-        path = self._places.resolve(str(args["path"]), act.workdir)
         offset, limit = int_argument(args, "offset", 1), max(1, int_argument(args, "limit", DEFAULT_LINES))
-        return await self.read(path, offset, limit)
+        opened = await asyncio.to_thread(self._boundary.opened, str(args["path"]), act)
+        return await self.read(opened, offset, limit)
 
     async def read(
-        self, path: Path, offset: int = 1, limit: int = DEFAULT_LINES, *, rendered: bool = False
+        self, opened: OpenedPath, offset: int = 1, limit: int = DEFAULT_LINES, *, rendered: bool = False
     ) -> str | ToolOutput:
-        """The content of a file or directory. `rendered`: web pages and tables as Markdown. Raises `ToolError`."""
+        """The content of a file or directory, which is closed. `rendered`: web pages and tables as Markdown. Raises
+        `ToolError`."""
+        path = opened.path
         try:
-            given = await asyncio.to_thread(self._read, path, offset, limit, rendered)
+            given = await asyncio.to_thread(self._read, opened, offset, limit, rendered)
             if isinstance(given, FoundDocument):
                 given = await self._convert(given, path, offset, limit)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise ToolError(f"{path} does not exist.{_suggest_path(path)}") from error
         except (OSError, ValueError) as error:
             raise ToolError(f"{path} cannot be read: {error_reason(error)}") from error
         return self._mask(given) if isinstance(given, str) else given
@@ -172,26 +173,24 @@ class ReadFile:
             raise ToolError(f"{path} {error}") from error
         return await asyncio.to_thread(_format_document, document, offset, limit)
 
-    def _read(self, path: Path, offset: int, limit: int, rendered: bool) -> "str | ToolOutput | FoundDocument":
-        self._refuse_secrets(os.path.realpath(path))
-        # without O_NONBLOCK, opening a pipe without a writer would block
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            facts = os.fstat(handle)
-            self._refuse_secrets(_opened_path(handle, path), facts)  # the file that was really opened
+    def _read(self, opened: OpenedPath, offset: int, limit: int, rendered: bool) -> "str | ToolOutput | FoundDocument":
+        with opened:
+            path, facts = opened.path, opened.facts
+            self._boundary.refuse_secrets(opened, "is not shown")
+            if facts is None:
+                raise ToolError(f"{path} does not exist.{_suggest_path(opened)}")
             if stat.S_ISDIR(facts.st_mode):
-                return _list_folder(path)
+                return _list_folder(opened)
             if not stat.S_ISREG(facts.st_mode):
                 raise ToolError(
                     f"{path} is {describe_file_type(facts.st_mode)}; only files and directories can be read"
                 )
-            with open(handle, "rb", closefd=False) as file:
-                if (kind := self._document_kind(file, path, rendered)) and facts.st_size:
+            with reading(opened) as file:
+                size = os.fstat(file.fileno()).st_size
+                if (kind := self._document_kind(file, path, rendered)) and size:
                     return FoundDocument(kind, file.read(MAX_DOCUMENT_BYTES + 1))
-                known = file if facts.st_size else io.BytesIO(file.read(MAX_UNSIZED_BYTES))
+                known = file if size else io.BytesIO(file.read(MAX_UNSIZED_BYTES))
                 return _format_file(known, path, offset, limit)
-        finally:
-            os.close(handle)
 
     def _document_kind(self, file: BinaryIO, path: Path, rendered: bool) -> str:
         if self._documents is None:
@@ -199,10 +198,6 @@ class ReadFile:
         start = file.read(65536)
         file.seek(0)
         return document_kind(start, path.name) or (text_format(path.name) if rendered else "")
-
-    def _refuse_secrets(self, real: str, facts: os.stat_result | None = None) -> None:
-        if self._places.secrecy(real) == "ours" or (facts and self._places.is_linked_env_file(facts)):
-            raise ToolError(f"{real} holds secrets or internal state of alipes and is not shown")
 
 
 def _format_file(file: BinaryIO, path: Path, offset: int, limit: int) -> str | ToolOutput:
@@ -255,33 +250,27 @@ def _format_document(document: DocumentText, offset: int, limit: int) -> str:
     return f"[{'; '.join(notes)}]\n{found.text}"
 
 
-def _list_folder(path: Path) -> str:
-    with os.scandir(path) as entries:
-        names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+def _list_folder(opened: OpenedPath) -> str:
+    handle = opened.open(os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(handle) as entries:
+            names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+    finally:
+        os.close(handle)
     more = f"\n[{len(names) - MAX_ENTRIES:,} more]" if len(names) > MAX_ENTRIES else ""
     count = f"{len(names):,} {'entry' if len(names) == 1 else 'entries'}"
-    return f"[{path} is a directory with {count}]\n" + "\n".join(names[:MAX_ENTRIES]) + more
+    return f"[{opened.path} is a directory with {count}]\n" + "\n".join(names[:MAX_ENTRIES]) + more
 
 
-def _opened_path(handle: int, path: Path) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{handle}")
-    except OSError:
-        return os.path.realpath(path)
-
-
-def _suggest_path(path: Path) -> str:
+def _suggest_path(opened: OpenedPath) -> str:
     """A similar path, or the contents of the nearest existing folder."""
-    folder = path.parent
-    while not folder.is_dir() and folder != folder.parent:
-        folder = folder.parent
     try:
-        names = os.listdir(folder)
+        names = opened.list_names()
     except OSError:
         return ""
-    wanted = path.relative_to(folder).parts[0]
+    folder, wanted = opened.path.parents[len(opened.missing)], (*opened.missing, opened.path.name)[0]
     found = closest_matches(wanted, names) or [name for name in names if wanted.lower() in name.lower()][:3]
     if found:
         return f" Did you mean {' or '.join(str(folder / name) for name in found)}?"
-    some = ", ".join(sorted(names)[:10])
+    some = ", ".join(names[:10])
     return f" {folder} contains {some}{' and more' if len(names) > 10 else ''}." if names else f" {folder} is empty."

@@ -1,4 +1,4 @@
-"""Text files: resolving paths, decoding and encoding, diffs. It writes nothing."""
+"""Text files: opening, decoding and encoding, diffs. It writes nothing."""
 
 import codecs
 import io
@@ -10,7 +10,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.common import Places, common_prefix, describe_file_type
+from alipes.tools.boundary import CallScope, FileBoundary, OpenedPath, reading
+from alipes.tools.common import common_prefix, describe_file_type
 
 CONTEXT_LINES = 3
 MAX_COMPARED_LINES = 4_000
@@ -132,17 +133,6 @@ def _shorten_diff(rows: Sequence[str]) -> str:
     return f"{text}\n[... {left:,} more lines of this diff]" if left else text
 
 
-class FileTarget(Struct, frozen=True):
-    """A path and the file it leads to after following links."""
-
-    path: Path
-    real: str
-    stat: os.stat_result | None
-    """None: the file does not exist."""
-    is_link: bool
-    """The path itself is a link."""
-
-
 class TextDocument(Struct, frozen=True):
     """Text of a file and its format. Lines end with `\\n`, unless the file mixes line endings."""
 
@@ -166,35 +156,28 @@ class TextDocument(Struct, frozen=True):
         return (names if self.bom or self.codec != "utf-8" else []) + (["CRLF"] if self.crlf else [])
 
 
-def resolve_target(places: Places, path: str, workdir: str) -> FileTarget:
-    """The file that `path` leads to. Raises ToolError for private files and for other file types."""
+def open_target(boundary: FileBoundary, path: str, act: CallScope) -> OpenedPath:
+    """The file that `path` leads to. Close it. Raises ToolError for private files and for other file types."""
     if not path or path.endswith("/"):
         raise ToolError(f"{path or 'an empty path'} does not name a file")
-    named = places.resolve(path, workdir)
+    target = boundary.opened(path, act)
     try:
-        real = os.path.realpath(named)
-        if places.secrecy(real) == "ours":
-            raise _secrets_error(real)
-        facts = os.stat(real) if os.path.lexists(real) else None
-        link = os.path.islink(named)
-    except (OSError, ValueError) as error:
-        raise ToolError(f"{named} cannot be used: {error_reason(error)}") from error
-    if facts is not None:
-        if not stat.S_ISREG(facts.st_mode):
-            raise ToolError(f"{named} is {describe_file_type(facts.st_mode)}, not a file")
-        if places.is_linked_env_file(facts):
-            raise _secrets_error(real)
-    return FileTarget(named, real, facts, link)
+        boundary.refuse_secrets(target, "cannot be edited")
+        if target.facts is not None and not stat.S_ISREG(target.facts.st_mode):
+            raise ToolError(f"{target.path} is {describe_file_type(target.facts.st_mode)}, not a file")
+    except ToolError:
+        target.close()
+        raise
+    return target
 
 
-def read_document(target: FileTarget) -> TextDocument:
+def read_document(target: OpenedPath) -> TextDocument:
     """Read an existing file. Raises ToolError if it is binary, too large or unreadable."""
-    if target.stat is not None and target.stat.st_size > MAX_TEXT_BYTES:
-        size = target.stat.st_size
+    if target.facts is not None and target.facts.st_size > MAX_TEXT_BYTES:
+        size = target.facts.st_size
         raise ToolError(f"{target.path} has {size:,} bytes (limit {MAX_TEXT_BYTES:,}); use the terminal tool")
     try:
-        handle = os.open(target.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(handle, "rb") as file:
+        with reading(target) as file:
             data = file.read(MAX_TEXT_BYTES + 1)
     except (OSError, ValueError) as error:
         raise ToolError(f"{target.path} cannot be read: {error_reason(error)}") from error
@@ -249,10 +232,6 @@ def binary_kind(start: bytes) -> str:
     if start[4:8] == b"ftyp":
         return "MP4 or HEIF media"
     return next((kind for magic, kind in _BINARIES if start.startswith(magic)), "binary data")
-
-
-def _secrets_error(real: str) -> ToolError:
-    return ToolError(f"{real} holds secrets or internal state of alipes and cannot be edited")
 
 
 def display_path(path: str | Path, workdir: str) -> str:

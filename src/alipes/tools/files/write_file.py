@@ -2,7 +2,6 @@
 
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,23 +12,24 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread
+from alipes.runtime.beneath import create_file, facts_of, make_folders, replace_file, temporary_name
+from alipes.tools.boundary import CallScope, FileBoundary, OpenedPath
+from alipes.tools.common import CommitGate, make_schema, run_in_thread
 from alipes.tools.files.text_file import (
     MAX_TEXT_BYTES,
-    FileTarget,
     TextDocument,
     diff_texts,
     display_path,
     error_reason,
+    open_target,
     read_document,
-    resolve_target,
 )
 
 log = logging.getLogger(__name__)
 
 
 class FileChange(Struct, frozen=True):
-    target: FileTarget
+    target: OpenedPath
     content: bytes | None
     """None: delete the file."""
     mode_from: os.stat_result | None = None
@@ -63,23 +63,23 @@ def write_files(changes: Sequence[FileChange], gate: CommitGate) -> None:
 
 
 class _PendingChange:
-    """One change: staged beside its target, then renamed over it."""
+    """One change: staged beside its target, then renamed over it. Everything by the descriptor of the folder."""
 
     def __init__(self, change: FileChange) -> None:
         self.change, self.target = change, change.target
-        self._folder = os.path.dirname(change.target.real)
-        self._created_folders: list[str] = []
-        """Folders we created, outermost first."""
+        self._made: list[tuple[int, str]] = []
+        """Folders we created, outermost first: the folder around each, and its name."""
+        self._folder = -1
         self._temporary = self._backup = ""
         self._is_committed = False
 
     def stage(self) -> None:
+        self._folder = self._make_folders()
         if self.change.content is None:
             return
-        self._make_folders()
-        self._temporary = self._temporary_name()
-        mode = self.change.mode_from or self.target.stat
-        with open(self._temporary, "xb", opener=partial(_open, mode=0o600 if mode else 0o666)) as file:
+        self._temporary = temporary_name()
+        mode = self.change.mode_from or self.target.facts
+        with open(create_file(self._folder, self._temporary, 0o600 if mode else 0o666), "wb") as file:
             if mode is not None:
                 _copy_owner_and_mode(file.fileno(), mode)
             file.write(self.change.content)
@@ -87,67 +87,71 @@ class _PendingChange:
             os.fsync(file.fileno())
 
     def check_unchanged(self) -> None:
-        if _version(_stat(self.target.real)) != _version(self.target.stat):
+        if _version(facts_of(self._folder, self.target.name)) != _version(self.target.facts):
             raise ToolError(f"{self.target.path} changed on disk; read it again")
 
     def commit(self, *, keep: bool) -> None:
-        if self.target.stat is not None and (keep or self.change.content is None):
-            kept = self._temporary_name()
-            if self.change.content is None or not _try_link(self.target.real, kept):
-                os.rename(self.target.real, kept)
+        if self.target.facts is not None and (keep or self.change.content is None):
+            kept = temporary_name()
+            if self.change.content is None or not _try_link(self._folder, self.target.name, kept):
+                replace_file(self._folder, self.target.name, kept)
             self._backup = kept
         if self.change.content is not None:
-            os.replace(self._temporary, self.target.real)
+            replace_file(self._folder, self._temporary, self.target.name)
             self._temporary = ""
         self._is_committed = True
 
     def undo(self) -> None:
         try:
             if self._backup:
-                os.replace(self._backup, self.target.real)
+                replace_file(self._folder, self._backup, self.target.name)
                 self._backup = ""
             elif self._is_committed:
-                os.unlink(self.target.real)
+                os.unlink(self.target.name, dir_fd=self._folder)
         except OSError as error:
-            kept = f"; the old content is in {self._backup}" if self._backup else ""
+            kept = f"; the old content is in {self._backup} beside it" if self._backup else ""
             log.error("%s could not be restored: %s%s", self.target.real, error, kept)
             self._backup = ""
         self._is_committed = False
 
     def clean_up(self) -> None:
-        for path in (self._temporary, self._backup):
-            if path:
-                with _log_leftover(path):
-                    os.unlink(path)
-        if not self._is_committed:
-            for folder in reversed(self._created_folders):
-                with _log_leftover(folder):
-                    os.rmdir(folder)
+        for name in (self._temporary, self._backup):
+            if name:
+                with _log_leftover(name):
+                    os.unlink(name, dir_fd=self._folder)
+        for folder, name in reversed(self._made):
+            if not self._is_committed:
+                with _log_leftover(name):
+                    os.rmdir(name, dir_fd=folder)
+            os.close(folder)
+        if self._folder >= 0:
+            os.close(self._folder)
 
-    def _make_folders(self) -> None:
-        missing, folder = [], self._folder
-        while not os.path.lexists(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for folder in reversed(missing):
-            os.mkdir(folder)
-            self._created_folders.append(folder)
+    def _make_folders(self) -> int:
+        """The folder of the file, made if needed."""
+        folder = os.dup(self.target.folder)
+        for name in self.target.missing:
+            is_new = facts_of(folder, name) is None
+            try:
+                inner = make_folders(folder, (name,))
+            except OSError:
+                os.close(folder)
+                raise
+            if is_new:
+                self._made.append((folder, name))
+            else:
+                os.close(folder)
+            folder = inner
+        return folder
 
-    def _temporary_name(self) -> str:
-        return os.path.join(self._folder, f".alipes-{secrets.token_hex(6)}.tmp")
 
-
-def _try_link(path: str, other: str) -> bool:
+def _try_link(folder: int, name: str, other: str) -> bool:
     """Back up with a hard link, so that the target is never missing. False if that is not supported."""
     try:
-        os.link(path, other)
+        os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
     return True
-
-
-def _open(path: str, flags: int, *, mode: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
 
 
 def _copy_owner_and_mode(handle: int, facts: os.stat_result) -> None:
@@ -161,16 +165,9 @@ def _copy_owner_and_mode(handle: int, facts: os.stat_result) -> None:
     os.fchmod(handle, stat.S_IMODE(facts.st_mode))
 
 
-def _stat(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-
-
-def _version(facts: os.stat_result | None) -> tuple[int, int, int] | None:
+def _version(facts: os.stat_result | None) -> tuple[int, int, int, int] | None:
     """Changes when another process writes the file."""
-    return None if facts is None else (facts.st_ino, facts.st_mtime_ns, facts.st_size)
+    return None if facts is None else (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
 
 
 @contextmanager
@@ -201,60 +198,64 @@ class WriteFile:
         schema=make_schema("path content", path="string", content="string"),
     )
 
-    def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
+    def __init__(self, boundary: FileBoundary, *, mask: Callable[[str], str] = str) -> None:
         """`mask` removes secrets from what is shown."""
-        self._places, self._mask = places, mask
+        self._boundary, self._mask = boundary, mask
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         path, content = str(args["path"]), str(args["content"])
-        summary, diff = await run_in_thread(partial(self._write, path, content, act.workdir))
+        summary, diff = await run_in_thread(partial(self._write, path, content, act))
         if diff:
             await act.progress(self._mask(diff))
         return summary
 
-    def _write(self, path: str, content: str, workdir: str, gate: CommitGate) -> tuple[str, str]:
+    def _write(self, path: str, content: str, act: CallScope, gate: CommitGate) -> tuple[str, str]:
         """Write the file; returns a summary and the diff."""
-        target = resolve_target(self._places, path, workdir)
-        old, note = _read_old(target)
-        new, data, reencoded = _encode_content(old, content, target)
-        name = display_path(target.path, workdir)
-        diff = diff_texts(old.text if old else "", new, before="" if target.stat is None else name, after=name)
-        same = old is not None and new == old.text and not reencoded
-        if not same:
-            write_files([FileChange(target, data)], gate)
-        notes = [f"through a link to {target.real}"] if target.is_link else []
-        notes += [] if old is None or reencoded else [f"{trait} kept" for trait in old.unusual_traits]
-        notes += [each for each in (note, reencoded) if each]
-        if target.stat is not None and target.stat.st_nlink > 1 and not same:
-            notes.append("its other hard links keep the old content")
-        verb = "unchanged" if same else "created" if target.stat is None else "updated"
-        lines = "" if same else f", {diff.summary} lines"
-        return "; ".join([f"{verb} {name} ({len(data):,} bytes{lines})", *notes]), diff.text
+        with open_target(self._boundary, path, act) as target:
+            return _write_target(target, content, act.workdir, gate)
 
 
-def preview_write(path: str, content: str, places: Places, workdir: str) -> str:
-    """The whole diff that writing `content` would make. Raises `ToolError` if the file cannot be shown as text."""
-    target = resolve_target(places, path, workdir)
-    old = None if target.stat is None else read_document(target)
-    new, _, _ = _encode_content(old, content, target)
+def _write_target(target: OpenedPath, content: str, workdir: str, gate: CommitGate) -> tuple[str, str]:
+    old, note = _read_old(target)
+    new, data, reencoded = _encode_content(old, content, target)
     name = display_path(target.path, workdir)
-    before = "" if target.stat is None else name
-    return diff_texts(old.text if old else "", new, before=before, after=name, whole=True).text
+    diff = diff_texts(old.text if old else "", new, before="" if target.facts is None else name, after=name)
+    same = old is not None and new == old.text and not reencoded
+    if not same:
+        write_files([FileChange(target, data)], gate)
+    notes = [f"through a link to {target.real}"] if target.is_link else []
+    notes += [] if old is None or reencoded else [f"{trait} kept" for trait in old.unusual_traits]
+    notes += [each for each in (note, reencoded) if each]
+    if target.facts is not None and target.facts.st_nlink > 1 and not same:
+        notes.append("its other hard links keep the old content")
+    verb = "unchanged" if same else "created" if target.facts is None else "updated"
+    lines = "" if same else f", {diff.summary} lines"
+    return "; ".join([f"{verb} {name} ({len(data):,} bytes{lines})", *notes]), diff.text
 
 
-def _read_old(target: FileTarget) -> tuple[TextDocument | None, str]:
+def preview_write(path: str, content: str, boundary: FileBoundary, act: CallScope) -> str:
+    """The whole diff that writing `content` would make. Raises `ToolError` if the file cannot be shown as text."""
+    with open_target(boundary, path, act) as target:
+        old = None if target.facts is None else read_document(target)
+        new, _, _ = _encode_content(old, content, target)
+        name = display_path(target.path, act.workdir)
+        before = "" if target.facts is None else name
+        return diff_texts(old.text if old else "", new, before=before, after=name, whole=True).text
+
+
+def _read_old(target: OpenedPath) -> tuple[TextDocument | None, str]:
     """The old content, or a note why it cannot be read; such a file may still be replaced."""
-    if target.stat is None:
+    if target.facts is None:
         return None, ""
-    if target.stat.st_size > MAX_TEXT_BYTES:
-        return None, f"replaced {target.stat.st_size:,} bytes"
+    if target.facts.st_size > MAX_TEXT_BYTES:
+        return None, f"replaced {target.facts.st_size:,} bytes"
     try:
         return read_document(target), ""
     except ToolError:
         return None, "replaced a file that was not readable text"
 
 
-def _encode_content(old: TextDocument | None, content: str, target: FileTarget) -> tuple[str, bytes, str]:
+def _encode_content(old: TextDocument | None, content: str, target: OpenedPath) -> tuple[str, bytes, str]:
     """Text to compare, its bytes, and a note if the encoding changed."""
     if old is not None:
         new = old.normalize_newlines(content) if old.crlf else content
@@ -270,5 +271,5 @@ def _encode_content(old: TextDocument | None, content: str, target: FileTarget) 
         raise _surrogate_error(target) from None
 
 
-def _surrogate_error(target: FileTarget) -> ToolError:
+def _surrogate_error(target: OpenedPath) -> ToolError:
     return ToolError(f"the content for {target.path} contains a lone surrogate (invalid Unicode)")

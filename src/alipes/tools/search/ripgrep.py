@@ -1,19 +1,20 @@
 """Search engines: command lines of ripgrep and of our walker, and parsing of their output."""
 
+import io
 import os
 import re
 import sys
 from base64 import b64decode
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 
 import alipes
-from alipes.tools.search.walker import GlobFilter
+from alipes.tools.search.walker import MAX_UTF16_BYTES, GlobFilter
 
 SearchMode: TypeAlias = Literal["content", "files_only", "count", "files"]
 MAX_FILE_BYTES = 16 << 20
@@ -25,7 +26,8 @@ MAX_LINE_CHARS = 300
 MAX_PAGE_CHARS = 30_000
 MAX_ROW_BYTES = 4 << 20
 """Longer rows of an engine are skipped."""
-_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
+MAX_COMPARED_BYTES = 65536
+"""Bytes of a line that are compared with the file."""
 
 
 class SearchRequest(Struct, frozen=True):
@@ -36,7 +38,7 @@ class SearchRequest(Struct, frozen=True):
     mode: SearchMode
     pattern: str = ""
     start: str = "."
-    """`.` for the folder, or `./name` for one file in it."""
+    """`.` for the folder, or the path of one opened file."""
     glob: str = ""
     context: int = 0
 
@@ -44,6 +46,16 @@ class SearchRequest(Struct, frozen=True):
     def max_file_bytes(self) -> int:
         """0: no limit."""
         return MAX_FILE_BYTES if self.start == "." else 0
+
+    @property
+    def rows(self) -> Literal["content", "files"]:
+        """What the engine prints: lines, so that they can be compared with the files, or names."""
+        return "files" if self.mode == "files" else "content"
+
+    @property
+    def max_lines(self) -> int:
+        """Matching lines of one file. 0: no limit."""
+        return 1 if self.mode == "files_only" else 0
 
     @property
     def skipped_folders(self) -> list[str]:
@@ -57,12 +69,8 @@ def ripgrep_command(program: str, order: SearchRequest) -> list[str]:
     if order.mode == "files":
         argv += ["--files", "--null"]
     else:
-        argv += ["--engine=auto", "--crlf", f"--regexp={order.pattern}"]
-        argv += {
-            "content": ["--json", f"--context={order.context}"],
-            "files_only": ["--files-with-matches", "--null"],
-            "count": ["--count", "--with-filename", "--null"],
-        }[order.mode]
+        argv += ["--engine=auto", "--crlf", f"--regexp={order.pattern}", "--json", f"--context={order.context}"]
+        argv += [f"--max-count={order.max_lines}"] if order.max_lines else []
     if order.max_file_bytes and order.mode != "files":
         argv.append(f"--max-filesize={order.max_file_bytes}")
     if order.glob:
@@ -76,8 +84,8 @@ def ripgrep_command(program: str, order: SearchRequest) -> list[str]:
 
 def walker_command(order: SearchRequest) -> list[str]:
     """Command line of our walker. Without site packages Python starts in half the time."""
-    limits = {"largest": order.max_file_bytes, "skipped": order.skipped_folders}
-    request = msgspec.json.encode(structs.asdict(order) | limits)
+    limits = {"largest": order.max_file_bytes, "skipped": order.skipped_folders, "max_lines": order.max_lines}
+    request = msgspec.json.encode(structs.asdict(order) | limits | {"mode": order.rows})
     package = str(Path(alipes.__file__).parents[1])
     return [sys.executable, "-I", "-S", "-c", _WALKER, package, request.decode()]
 
@@ -91,17 +99,19 @@ def pattern_error(messages: str) -> str:
 class ResultRow(Struct, frozen=True):
     path: bytes
     number: int = 0
-    """Line number, or in mode `count` the number of matching lines."""
+    """Line number."""
     text: str = ""
     match: bool = True
     """False: a context line."""
+    digest: int = 0
+    """Of the line; see `digest_line`."""
 
 
 class SearchOutputParser:
     """Parses the output of an engine piece by piece."""
 
-    def __init__(self, mode: SearchMode) -> None:
-        self._mode = mode
+    def __init__(self, rows: Literal["content", "files"]) -> None:
+        self._rows = rows
         self._buffer = bytearray()
         self._dropping = False
         self.skipped_rows = 0
@@ -110,15 +120,7 @@ class SearchOutputParser:
         """Output that is not a row: error messages of the engine."""
 
     def feed(self, piece: bytes) -> Iterator[ResultRow]:
-        if self._mode == "count":
-            self._buffer += piece
-            at = 0
-            while found := _COUNTED.match(self._buffer, at):
-                yield ResultRow(found[1], int(found[2]))
-                at = found.end()
-            del self._buffer[:at]
-            return
-        end = b"\n" if self._mode == "content" else b"\0"
+        end = b"\n" if self._rows == "content" else b"\0"
         for n, part in enumerate(piece.split(end)):
             if n:
                 yield from self._finish_row()
@@ -138,7 +140,7 @@ class SearchOutputParser:
         if self._dropping:
             self._dropping = False
             self.skipped_rows += 1
-        elif self._mode == "content":
+        elif self._rows == "content":
             yield from self._parse_json_row(row)
         else:
             yield ResultRow(row)
@@ -152,7 +154,8 @@ class SearchOutputParser:
         if read.type in ("match", "context"):
             start = read.data.submatches[0].start if read.data.submatches else 0
             line = read.data.lines.raw.rstrip(b"\r\n")
-            yield ResultRow(read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match")
+            excerpt, match = _excerpt(line, start), read.type == "match"
+            yield ResultRow(read.data.path.raw, read.data.line_number, excerpt, match, digest_line(line))
 
     def _add_message(self, raw: bytes) -> None:
         self.messages = (self.messages + raw.decode("utf-8", "replace") + "\n")[:4000]
@@ -166,8 +169,10 @@ class ResultPage:
         self._before: deque[ResultRow] = deque(maxlen=context)
         self._room = MAX_PAGE_CHARS
         self._seen = 0
+        self._last = b""
         self.rows: list[ResultRow] = []
-        self.count = 0
+        self.count = self.shown = 0
+        """Results of this page, and those of them that the files contain."""
         self.more = False
 
     def add(self, row: ResultRow) -> bool:
@@ -175,6 +180,11 @@ class ResultPage:
         if not row.match:
             (self.rows if self.count else self._before).append(row)
             return False
+        if self._mode != "content":
+            again, self._last = row.path == self._last, row.path
+            if again:  # another line of a file that was counted, or passed over
+                self.rows += [row] if self.rows and self.rows[-1].path == row.path else []
+                return False
         self._seen += 1
         if self._seen <= self._offset:
             self._before.append(row)
@@ -194,6 +204,12 @@ class ResultPage:
         last = next((each for each in reversed(self.rows) if each.match), None)
         while last is not None and self.more and not self._near(self.rows[-1], last):
             self.rows.pop()
+
+    def keep(self, is_true: Callable[[ResultRow], bool]) -> None:
+        """Leave out the rows that are not what the files contain."""
+        self.rows = [row for row in self.rows if is_true(row)]
+        matches = [row.path for row in self.rows if row.match]
+        self.shown = len(matches) if self._mode == "content" else len(set(matches))
 
     @property
     def next_offset(self) -> int:
@@ -229,6 +245,27 @@ class _Row(Struct, frozen=True):
 
 
 _ROW = msgspec.json.Decoder(_Row)
+
+
+def digest_line(line: bytes) -> int:
+    """To compare a line of an engine with that of the file."""
+    return hash(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")[:MAX_COMPARED_BYTES])
+
+
+def has_lines(file: BinaryIO, lines: Mapping[int, int]) -> bool:
+    """True if the file has lines with these digests, by number."""
+    start, last, found = file.read(2), max(lines, default=0), 0
+    file.seek(0)
+    codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(start, "")
+    text = file.read(MAX_UTF16_BYTES).decode(codec, "replace").removeprefix("\ufeff").encode() if codec else b""
+    for number, line in enumerate(io.BytesIO(text) if codec else file, 1):
+        if number in lines:
+            if digest_line(line) != lines[number]:
+                return False
+            found += 1
+        if number >= last:
+            break
+    return found == len(lines)
 
 
 def _excerpt(line: bytes, start: int) -> str:

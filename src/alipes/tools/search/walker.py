@@ -232,6 +232,7 @@ class _Walk:
         self.literal_bytes = pattern.encode() if _LITERAL.fullmatch(pattern) else b""
         self.quick_check = re.compile(pattern, re.MULTILINE) if _SINGLE_LINE.fullmatch(pattern) else re.compile("")
         self.context_lines: int = request["context"]
+        self.max_lines: int = request["max_lines"] or sys.maxsize
         self.max_file_bytes: int = request["largest"]
         self.skipped_folders: list[str] = request["skipped"]
         self.glob_filter = GlobFilter(request["glob"]) if request["glob"] else None
@@ -297,13 +298,7 @@ class _Walk:
         name = os.fsencode(path)
         try:
             lines = self._read_lines(path)
-            if self.mode == "content":
-                yield from self._format_content(name, lines)
-            elif self.mode == "count":
-                if count := sum(1 for line in lines if self.regex.search(line)):
-                    yield b"%s\0%d\n" % (name, count)
-            elif any(self.regex.search(line) for line in lines):
-                yield name + b"\0"
+            yield from self._format_content(name, lines)
         except OSError:
             self.had_errors = True
 
@@ -344,13 +339,16 @@ class _Walk:
 
     def _format_content(self, name: bytes, lines: Iterator[str]) -> Iterator[bytes]:
         before: deque[tuple[int, str]] = deque(maxlen=self.context_lines)
-        context_left = 0
+        context_left = found = 0
         for number, line in enumerate(lines, 1):
             if match := self.regex.search(line):
                 yield from (_encode_row("context", name, n, text, -1) for n, text in before)
                 before.clear()
                 yield _encode_row("match", name, number, line, len(_encode(line[: match.start()])))
                 context_left = self.context_lines
+                found += 1
+                if found == self.max_lines:
+                    return
             elif context_left:
                 yield _encode_row("context", name, number, line, -1)
                 context_left -= 1

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.approval.approval import assess_call, build_approval_hook
+from alipes.agent.approval.approval import ApprovalGate
+from alipes.agent.approval.assessment import assess_call
 from alipes.agent.approval.shell.host.rules import judge
 from alipes.agent.approval.shell.lexer import UNKNOWN, Unparsable
 from alipes.agent.approval.shell.parser import parse_commands
@@ -18,6 +19,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from tests.world.environment import LIMIT_S
 
@@ -744,7 +746,7 @@ def call(command: str, **more) -> ToolCall:
 async def test_without_a_user_it_is_denied_with_a_hint(world):
     places, workdir = world
     hooks = Hooks()
-    hooks.add(CORE, build_approval_hook(places))
+    hooks.add(CORE, ApprovalGate(FileBoundary(places)).before_tool)
 
     async def rule(call, turn):
         return await hooks.dispatcher.decide(specs.before_tool, lambda why: None, call=call, turn=turn)
@@ -765,7 +767,7 @@ async def test_user_is_asked_once_and_decides(world, answer):
         asked.append((call.args["command"], risk.rule))
         return answer
 
-    before_tool = build_approval_hook(places, ask)
+    before_tool = ApprovalGate(FileBoundary(places), ask).before_tool
     verdict = await before_tool(call("sudo ls"), turn(workdir))
     assert asked == [("sudo ls", "root")]
     if answer in ("no", None):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from alipes.agent.approval.approval import MAX_CHARS, assess_call, build_approval_hook
+from alipes.agent.approval.approval import ApprovalGate
+from alipes.agent.approval.assessment import MAX_CHARS, assess_call
 from alipes.agent.approval.judge import ApprovalJudge, parse_answer
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.shell.code import search_text
@@ -18,6 +19,7 @@ from alipes.kernel.errors import NotAuthorised
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.store.sqlite.store import open_store
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 
@@ -88,14 +90,14 @@ FLOOR = [
 @pytest.mark.parametrize("call", FLOOR, ids=[str(number) for number in range(len(FLOOR))])
 async def test_what_nothing_allows_is_denied_even_when_trusted_and_approved(places, call):
     person = Person("always")
-    verdict = await build_approval_hook(places, person)(call, turn(places, trusted=True))
+    verdict = await ApprovalGate(FileBoundary(places), person).before_tool(call, turn(places, trusted=True))
     assert verdict.ruling == "deny" and "by hand" in verdict.reason
     assert person.rules == []
 
 
 @pytest.mark.parametrize("command", ["sudo ls", "kill 1", "rm -rf ~/other", "cat ~/.ssh/id_rsa", "git push --force"])
 async def test_a_trusted_turn_runs_other_dangerous_commands(places, command):
-    assert await build_approval_hook(places)(terminal(command), turn(places, trusted=True)) is None
+    assert await ApprovalGate(FileBoundary(places)).before_tool(terminal(command), turn(places, trusted=True)) is None
 
 
 @pytest.mark.parametrize("command", ["cd $X && cat .env", "cd $X; rm -rf *", "cat /proc/self/environ"])
@@ -158,7 +160,7 @@ def test_file_tools_keep_their_rules_in_a_sandbox(places):
 
 async def test_a_call_outside_the_sandbox_is_always_asked_about(places):
     person = Person()
-    hook = build_approval_hook(places, person, contained=lambda call, turn: True)
+    hook = ApprovalGate(FileBoundary(places), person, contained=lambda call, turn: True).before_tool
     for command in ("ls", "sudo ls"):
         assert await hook(terminal(command, outside=True), turn(places)) is None
     assert await hook(terminal("sudo ls"), turn(places)) is None
@@ -168,7 +170,7 @@ async def test_a_call_outside_the_sandbox_is_always_asked_about(places):
 
 async def test_a_line_that_is_written_in_pieces_is_judged_whole(places):
     person = Person()
-    hook = build_approval_hook(places, person)
+    hook = ApprovalGate(FileBoundary(places), person).before_tool
     for data in ("rm -r", "f ~/oth", "er\n"):
         await hook(write(data), turn(places))
     assert person.rules[-1] == "remove"
@@ -176,7 +178,7 @@ async def test_a_line_that_is_written_in_pieces_is_judged_whole(places):
 
 async def test_pieces_for_two_processes_are_not_joined(places):
     person = Person()
-    hook = build_approval_hook(places, person)
+    hook = ApprovalGate(FileBoundary(places), person).before_tool
     for data, process in (("rm -r", "p1"), ("f ~/other\n", "p2")):
         await hook(write(data, process), turn(places))
     assert person.rules == []
@@ -184,7 +186,7 @@ async def test_pieces_for_two_processes_are_not_joined(places):
 
 async def test_a_complete_line_is_not_joined_with_the_next(places):
     person = Person()
-    hook = build_approval_hook(places, person)
+    hook = ApprovalGate(FileBoundary(places), person).before_tool
     for data in ("echo rm -r\n", "f ~/other\n"):
         await hook(write(data), turn(places))
     assert person.rules == []
@@ -192,7 +194,7 @@ async def test_a_complete_line_is_not_joined_with_the_next(places):
 
 async def test_text_with_an_open_quote_is_joined_with_the_next_line(places):
     person = Person()
-    hook = build_approval_hook(places, person)
+    hook = ApprovalGate(FileBoundary(places), person).before_tool
     for data in ("echo '\n", "'; rm -rf ~/other\n"):
         await hook(write(data), turn(places))
     assert person.rules == ["remove"]
@@ -200,7 +202,7 @@ async def test_text_with_an_open_quote_is_joined_with_the_next_line(places):
 
 async def test_a_denied_piece_is_not_kept(places):
     person = Person("no")
-    hook = build_approval_hook(places, person)
+    hook = ApprovalGate(FileBoundary(places), person).before_tool
     assert (await hook(write("sudo "), turn(places))).ruling == "deny"
     assert await hook(write("ls\n"), turn(places)) is None
 
@@ -228,8 +230,8 @@ def test_killing_another_process_is_not_asked_about(places):
 
 async def test_a_text_that_is_too_long_is_asked_about(places):
     person = Person()
-    await build_approval_hook(places, person)(terminal("echo " + "a" * MAX_CHARS), turn(places))
-    await build_approval_hook(places, person)(code("x = 1\n" * MAX_CHARS), turn(places))
+    await ApprovalGate(FileBoundary(places), person).before_tool(terminal("echo " + "a" * MAX_CHARS), turn(places))
+    await ApprovalGate(FileBoundary(places), person).before_tool(code("x = 1\n" * MAX_CHARS), turn(places))
     assert person.rules == ["unclear", "unclear"]
 
 
@@ -244,7 +246,7 @@ async def test_the_loop_runs_while_a_long_text_is_judged(places):
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(step())
-        assert await build_approval_hook(places)(code("x = 'a/b'\n" * 20_000), turn(places)) is None
+        assert await ApprovalGate(FileBoundary(places)).before_tool(code("x = 'a/b'\n" * 20_000), turn(places)) is None
         assert steps > 10
         task.cancel()
 
@@ -308,13 +310,13 @@ class Reviewer:
 async def test_the_judge_can_add_a_question(places):
     person = Person("no")
     judge = Reviewer(Risk("judge", "looks odd"))
-    verdict = await build_approval_hook(places, person, judge=judge)(terminal("ls"), turn(places))
+    verdict = await ApprovalGate(FileBoundary(places), person, judge=judge).before_tool(terminal("ls"), turn(places))
     assert verdict.ruling == "deny" and person.reasons == ["looks odd"]
 
 
 async def test_the_judge_cannot_take_a_question_away(places):
     person, judge = Person("no"), Reviewer(None)
-    hook = build_approval_hook(places, person, judge=judge)
+    hook = ApprovalGate(FileBoundary(places), person, judge=judge).before_tool
     assert (await hook(terminal("sudo ls"), turn(places))).ruling == "deny"
     assert judge.calls == []
 
@@ -387,7 +389,9 @@ class Sandbox:
 
 def hook_in_sandbox(places, person):
     sandbox = Sandbox()
-    return build_approval_hook(places, person, contained=lambda call, turn: True, sandbox=sandbox), sandbox
+    return ApprovalGate(
+        FileBoundary(places), person, contained=lambda call, turn: True, sandbox=sandbox
+    ).before_tool, sandbox
 
 
 @pytest.mark.parametrize("answer", ["once", "no"])

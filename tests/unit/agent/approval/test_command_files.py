@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from alipes.agent.approval.approval import build_approval_hook
+from alipes.agent.approval.approval import ApprovalGate
 from alipes.agent.approval.command_files import CommandFileCheck
 from alipes.agent.approval.shell.host.read_files import (
     MAX_FILE_BYTES,
@@ -18,6 +18,7 @@ from alipes.kernel.conversations import QuestionWithdrawn
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 
 
@@ -184,7 +185,7 @@ class Person:
 
 async def test_a_file_that_changes_while_the_question_is_open_is_asked_about_again(work):
     person = Person(lambda: (work / "t.sh").write_text("evil\n") and None)
-    hook = build_approval_hook(places_of(work), person, contained=lambda call, turn: True)
+    hook = ApprovalGate(FileBoundary(places_of(work)), person, contained=lambda call, turn: True).before_tool
     assert await hook(terminal("sh t.sh"), turn(work)) is None
     assert ["evil" in files.text for _, files in person.asked] == [False, True]
     assert "asked again" in person.asked[1][0].reason
@@ -192,21 +193,23 @@ async def test_a_file_that_changes_while_the_question_is_open_is_asked_about_aga
 
 async def test_a_withdrawn_question_is_no_yes_even_if_the_file_is_as_shown_again(work):
     person = Person(QuestionWithdrawn, None, answer="no")
-    hook = build_approval_hook(places_of(work), person, contained=lambda call, turn: True)
+    hook = ApprovalGate(FileBoundary(places_of(work)), person, contained=lambda call, turn: True).before_tool
     assert (await hook(terminal("sh t.sh"), turn(work))).ruling == "deny"
     assert len(person.asked) == 2
 
 
 async def test_a_file_that_keeps_changing_is_denied(work):
     person = Person(*[lambda: (work / "t.sh").write_text(os.urandom(4).hex()) and None] * 9)
-    hook = build_approval_hook(places_of(work), person, contained=lambda call, turn: True)
+    hook = ApprovalGate(FileBoundary(places_of(work)), person, contained=lambda call, turn: True).before_tool
     verdict = await hook(terminal("sh t.sh"), turn(work))
     assert verdict.ruling == "deny" and "keep changing" in verdict.reason
 
 
 async def test_an_approved_command_does_not_start_with_other_content(work):
     check = CommandFileCheck(places_of(work))
-    hook = build_approval_hook(places_of(work), Person(), contained=lambda call, turn: True, files=check)
+    hook = ApprovalGate(
+        FileBoundary(places_of(work)), Person(), contained=lambda call, turn: True, command_files=check
+    ).before_tool
     context = SimpleNamespace(turn=turn(work), call_id="c")
     assert await hook(terminal("sh t.sh"), turn(work)) is None
     await check.check_start(context)
@@ -218,14 +221,14 @@ async def test_an_approved_command_does_not_start_with_other_content(work):
 
 async def test_a_command_in_the_sandbox_is_asked_about_by_its_words(work):
     person = Person()
-    hook = build_approval_hook(places_of(work), person, contained=lambda call, turn: True)
+    hook = ApprovalGate(FileBoundary(places_of(work)), person, contained=lambda call, turn: True).before_tool
     assert await hook(ToolCall("c", "terminal", {"command": "git push --force"}), turn(work)) is None
     assert person.asked[0][1] is None
 
 
 async def test_a_pattern_does_not_cover_a_command_that_runs_files(work):
     person = Person()
-    hook = build_approval_hook(places_of(work), person)
+    hook = ApprovalGate(FileBoundary(places_of(work)), person).before_tool
     for command in ("sudo sh t.sh", "sudo ls"):
         await hook(ToolCall("c", "terminal", {"command": command}), turn(work))
     assert [risk.exact for risk, _ in person.asked] == [True, False]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.agent.approval.approval import assess_call
+from alipes.agent.approval.assessment import assess_call
 from alipes.agent.approval.shell.host.rules import judge
 from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places

@@ -1,11 +1,14 @@
 """Sending a file asks first, unless the model wrote it in the same turn."""
 
+from pathlib import Path
+
 import pytest
 
 from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from alipes.tools.send_file import SendFileTool
 
@@ -25,7 +28,7 @@ def send(path):
 
 @pytest.fixture
 def approval(tmp_path):
-    return SentFileApproval(Places(home=str(tmp_path), alipes_home=str(tmp_path / ".alipes")))
+    return SentFileApproval(FileBoundary(Places(home=str(tmp_path), alipes_home=str(tmp_path / ".alipes"))))
 
 
 async def test_a_file_that_was_there_before_is_asked_about(approval, tmp_path):
@@ -62,10 +65,24 @@ async def test_only_files_of_the_working_directory_that_hold_no_secrets_are_sent
     (work / "link").symlink_to(home / ".env")
     (work / "hard").hardlink_to(home / ".env")
     (tmp_path / "note.txt").write_text("x")
-    tool = SendFileTool(Places(home=str(tmp_path), alipes_home=str(home)), home / "outgoing")
-    for path in ("report.pdf", home / "outgoing" / "a.png"):
-        output = await tool.run({"path": str(path)}, Here(work))
-        assert output.files == (str(work / path),)
-    for path in ("link", "hard", "../note.txt", home / "files" / "theirs.txt", home / ".env", "missing", "."):
+    tool = SendFileTool(FileBoundary(Places(home=str(tmp_path), alipes_home=str(home))), home / "outgoing")
+    output = await tool.run({"path": str(home / "outgoing" / "a.png")}, Here(work))
+    assert output.files == (str(home / "outgoing" / "a.png"),)
+    output = await tool.run({"path": "report.pdf"}, Here(work))
+    assert output.text == f"Attached {work}/report.pdf"
+    (sent,) = map(Path, output.files)
+    (work / "report.pdf").unlink()
+    (work / "report.pdf").symlink_to(home / ".env")  # what is sent later is what was judged
+    assert (sent.name, sent.read_text()) == ("report.pdf", "x") and sent.is_relative_to(home / "outgoing")
+    for path in (
+        "report.pdf",
+        "link",
+        "hard",
+        "../note.txt",
+        home / "files" / "theirs.txt",
+        home / ".env",
+        "missing",
+        ".",
+    ):
         with pytest.raises(ToolError):
             await tool.run({"path": str(path)}, Here(work))

@@ -3,14 +3,18 @@
 import os
 import stat
 import subprocess
+from contextlib import suppress
 
 import pytest
 from msgspec import structs
 
 from alipes.config.settings import CheckpointsConfig
+from alipes.features.checkpoints.folder import list_foreign
 from alipes.features.checkpoints.git import CheckpointError
+from alipes.features.checkpoints.store import CheckpointRecord
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Origin
+from tests.world.exchanger import exchanging
 
 pytestmark = pytest.mark.deadline(60)
 
@@ -250,3 +254,36 @@ async def test_an_unknown_number_is_refused(world):
     world.write("a.txt", "1")
     with pytest.raises(CheckpointError, match="There is no checkpoint 7"):
         await world.restore(7)
+
+
+async def test_nothing_from_outside_is_stored_while_a_folder_and_a_link_are_exchanged(world, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (world.project / "d").mkdir()
+    (world.project / "link").symlink_to(outside)
+    with exchanging(world.project / "d", world.project / "link", 0):
+        for number in range(12):
+            for name in ("a", "b", "c"):
+                (outside / name).write_text(f"canary {number}\n" * 50_000)
+                for folder in ("d", "link"):
+                    if not (world.project / folder).is_symlink():
+                        (world.project / folder / name).write_text(f"inside {number}\n")
+            with suppress(CheckpointError):  # git gives up if a folder becomes a link while it is at work
+                await world.engine.make(str(world.project), CheckpointRecord(turn=f"t{number}"))
+    refs = world.shadow_git("for-each-ref", "--format=%(refname)").split()
+    for ref in refs:
+        stored = world.shadow_git("ls-tree", "-r", ref).splitlines()
+        files = [line.split("\t")[1] for line in stored if line.startswith("100")]
+        assert not [path for path in files if "canary" in world.shadow_git("show", f"{ref}:{path}")]
+    assert refs
+
+
+def test_contents_that_are_not_those_of_the_files_in_the_folder_are_found(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "outside").write_text("x\n")
+    (tmp_path / "d" / "file").write_text("x\n")
+    (tmp_path / "d" / "link").symlink_to("../outside")
+    blob, other = "587be6b4c3f93f93c489c0111bba5596147a26cb", "0" * 40
+    given = {"file": blob, "link": blob, "none": blob}
+    assert list_foreign(str(tmp_path / "d"), given) == ["link", "none"]
+    assert list_foreign(str(tmp_path / "d"), {"file": other}) == ["file"]

@@ -8,6 +8,7 @@ from alipes.config.settings import DocumentsConfig, Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.turns import Address, Inbound
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.files.read_file import ReadFile
 from tests.world import documents as made
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.deadline(60)
 
 @pytest.fixture
 def reader(places):
-    return ReadFile(places, documents=DocumentConverter(DocumentsConfig()))
+    return ReadFile(FileBoundary(places), documents=DocumentConverter(DocumentsConfig()))
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_an_old_office_file_says_what_to_do(reader, work, call):
 
 async def test_without_a_converter_documents_stay_binary(places, work, call):
     (work / "a.docx").write_bytes(made.make_docx("x"))
-    assert "is a zip archive or office document" in await ReadFile(places).run({"path": "a.docx"}, call)
+    assert "is a zip archive or office document" in await ReadFile(FileBoundary(places)).run({"path": "a.docx"}, call)
 
 
 async def test_an_at_sign_attaches_a_document_as_text(attacher, work):

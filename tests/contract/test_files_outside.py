@@ -1,0 +1,56 @@
+"""Commands in the sandbox and file tools see the same files outside of the project."""
+
+import os
+
+import pytest
+
+from alipes.agent.approval.approval import ApprovalGate
+from alipes.config.settings import SandboxConfig
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.tools.boundary import FileBoundary
+from alipes.tools.common import Places
+from alipes.tools.sandbox import ProjectSandboxes, SandboxExtras
+from tests.world.sandboxes import SANDBOXES, open_backend
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_a_file_that_a_person_allowed_is_seen_by_commands_too(name, tmp_path):
+    home, work, other = tmp_path / "home", tmp_path / "home" / "p1", tmp_path / "home" / "p2"
+    for folder in (work, other / ".git"):
+        folder.mkdir(parents=True)
+    (other / "README.md").write_text("welcome\n")
+    (other / ".env").write_text("KEY=canary\n")
+    extras = SandboxExtras()
+    more = {"home": str(home), "alipes_home": home / ".alipes", "environ": {}, "extras": extras}
+    projects = ProjectSandboxes(SandboxConfig(), **more)
+    places = Places(home=str(home), alipes_home=str(home / ".alipes"), scratch=())
+    boundary = FileBoundary(places, lambda scope: (projects.make_policy(scope), True))
+    extras.add_grants(boundary.granted)
+    turn = Turn("t", "s1", Inbound("1", Address("terminal", "x"), "x", "go", workdir=str(work)))
+    asked = list[str]()
+
+    async def ask(call, risk, turn, *more):
+        asked.append(risk.reason)
+        return "session"
+
+    async with open_backend(name, home=home, extras=extras) as backend:
+
+        async def run(script):
+            scope, output = CommandScope("s1", str(work)), b""
+            environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+            async with backend.open(script, scope, cwd=str(work), env=environ) as child:
+                while piece := await child.read():
+                    output += piece
+                await child.wait()
+            return output.decode()
+
+        assert "welcome" not in await run("cat ../p2/README.md")
+        read = ToolCall("c", "read_file", {"path": "../p2/README.md"})
+        assert await ApprovalGate(boundary, ask).before_tool(read, turn) is None
+        boundary.release("s1")
+        assert len(asked) == 1
+        assert await run("cat ../p2/README.md") == "welcome\n"
+        assert "canary" not in await run("cat ../p2/.env; echo x > ../p2/new")
+    assert not (other / "new").exists()
