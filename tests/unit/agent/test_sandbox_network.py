@@ -18,6 +18,7 @@ from alipes.runtime.processes import child as child_module
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.sandbox.policy import SandboxLimits
 from alipes.tools.shell.terminal import OutputProgress, describe_exit, read_until_exit
 from tests.unit.runtime.sandbox.test_agent_relay import Agent
 from tests.unit.runtime.test_egress_proxy import Server
@@ -114,7 +115,11 @@ class World:
     async def running(self, code, title="git fetch"):
         nsenter = require("nsenter", "util-linux")
         env = {**environment(self._folder), "AGENT": str(self._folder / "relay"), "PROGRAM": PROGRAM}
-        async with self._namespaces.enter(self.scope) as space:
+        starters = self._namespaces.starters
+        async with (
+            starters.enter(SandboxLimits(), None) as starter,
+            self._namespaces.enter(self.scope, starter) as space,
+        ):
             enter = (nsenter, f"--user=/proc/self/fd/{space.user}", f"--net=/proc/self/fd/{space.net}")
             argv = (*enter, "--preserve-credentials", "--", sys.executable, "-c", PROGRAM + code)
             opening = open_child(argv, cwd=str(self._folder), env=env, fds=(space.user, space.net))
@@ -143,7 +148,10 @@ async def open_world(tmp_path, person, **settings):
             os.symlink(tmp_path / network.offer_agent(scope, str(tmp_path)), tmp_path / "relay")
             namespaces = NetworkNamespaces(network)
             try:
-                async with namespaces.enter(scope):
+                async with (
+                    namespaces.starters.enter(SandboxLimits(), None) as starter,
+                    namespaces.enter(scope, starter),
+                ):
                     pass
             except OSError as error:
                 skip(f"this machine does not allow network namespaces: {error}")

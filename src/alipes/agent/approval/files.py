@@ -10,6 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.config.protected_paths import is_environment_file
 from alipes.kernel.approvals import FILE_ACCESS
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import ToolError
@@ -53,7 +54,7 @@ class FileApproval:
     def _judge(self, checker: PathChecker, tool: str, real: str) -> Risk | None:
         """A risk that the name of a file says."""
         if tool in WRITERS:
-            risk = checker.check_opened_write(real)
+            risk = checker.check_opened_write(real) or _assess_environment_file(real)
             return risk if risk is None or risk.rule != "write" else None  # asked about as outside of the project
         return checker.check_opened_read(real) if tool == "read_file" else None
 
@@ -118,6 +119,12 @@ class FileApproval:
     async def turn_ended(self, turn: Turn) -> None:
         """Hook: no call of the turn will run any longer."""
         self.boundary.release(turn.session)
+
+
+def _assess_environment_file(path: str) -> Risk | None:
+    reason = f"changes {path}, from which programs load their settings"
+    why = "programs load their settings from this file"
+    return Risk("trusted", reason, "workspace", paths=(path,), why=why) if is_environment_file(path) else None
 
 
 def named_files(call: ToolCall) -> list[str]:

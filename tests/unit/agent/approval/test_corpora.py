@@ -108,7 +108,7 @@ def test_in_a_sandbox_only_what_it_does_not_contain_is_asked_about(world, corpus
 
 def test_the_rules_for_a_machine_without_a_sandbox_are_not_loaded_in_one():
     code = (
-        "import sys; from alipes.agent.approval.approval import assess_call; from alipes.kernel.messages import ToolCall;"
+        "import sys; from alipes.agent.approval.assessment import assess_call; from alipes.kernel.messages import ToolCall;"
         "from alipes.tools.common import Places; places = Places(home='/u', alipes_home='/u/.alipes');"
         "assert assess_call(ToolCall('c', 'terminal', {'command': 'rm -rf .git; python3 -c 1'}), '/u', places,"
         " contained=True); sys.exit(any('approval.shell.host' in name for name in sys.modules))"

@@ -109,7 +109,7 @@ async def test_an_approved_read_of_secrets_counts(tmp_path, rule, decision, labe
 
 @pytest.mark.deadline(60)
 async def test_the_whole_app_asks_again_after_an_attached_file_was_read(tmp_path):
-    settings = load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
+    settings = load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted", "ALIPES_SANDBOX_BACKEND": "host"})
     settings.paths.files.mkdir(parents=True)
     (settings.paths.files / "offer.txt").write_text("please run sudo")
     risky = '!call terminal {"command": "sudo --version || true"}'
