@@ -351,9 +351,7 @@ class _FileSearch:
 
     def _add_package_lines(self, text: str) -> None:
         for line in text.splitlines():
-            for name in re.findall(
-                r"(?:^|&&|\|\||[;|])\s{0,9}(?:\w{1,40}=\S{0,200}\s{1,9}){0,9}([\w./@-]{1,200})", line
-            ):
+            for name in re.findall(_SCRIPT_PROGRAM, line):
                 if os.path.lexists(os.path.join(self._paths.workdir, "node_modules", ".bin", name)):
                     self._give_up(f"it runs {name} of node_modules")
             self.add_text(line)

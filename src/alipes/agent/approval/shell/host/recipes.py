@@ -13,7 +13,6 @@ _RULE = r"([^\t#:=\n][^#:=\n]{0,300}?)\s{0,9}::?(?!=)([^=;#\n]{0,1000})(?:;(.{0,
 _VARIABLE = r"\$(?:\(([^()$]{0,200})\)|\{([^{}$]{0,200})\}|[@<^?*%+|])"
 _CMAKE_COMMAND = r"(?i)execute_process\s{0,9}\(\s{0,9}COMMAND\s{1,9}([^)]{1,400})\)"
 _SSH_COMMAND = r"(?im)^\s{0,20}(?:ProxyCommand|LocalCommand|KnownHostsCommand|Match\s{1,9}exec)[\s=]{1,9}(.{1,400})$"
-_MAKE_FILE = r"\$\(file\s{0,9}([<>]{1,2})\s{0,9}([^,()]{1,400})(?:,[^()]{0,400})?\)"
 MAX_LINES = 2_000
 
 
