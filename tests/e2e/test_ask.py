@@ -172,7 +172,7 @@ async def test_a_cut_off_answer_is_marked_and_the_retry_starts_on_a_new_line(hom
         home.use(server)
         done = await home.run("ask", "hi")
     assert (done.status, done.out) == (0, "Half an ans\nThe whole answer.\n")
-    assert "ignore the partial answer" in done.err
+    assert "Ignore the partial answer" in done.err
 
 
 async def test_the_turn_is_stopped_when_the_reader_closes_the_pipe(home):

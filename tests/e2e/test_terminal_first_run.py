@@ -173,7 +173,9 @@ async def test_a_broken_local_server_is_skipped_and_a_hint_says_so(home):
 
 
 async def test_the_demo_model_answers_if_a_local_server_that_was_found_fails_each_request(home):
-    async with ModelServer(lambda _request: Fail(500, "out of order"), models=("llama:8b",)) as server:
+    async with ModelServer(
+        lambda _request: Fail(500, "out of order", retry_after=0.01), models=("llama:8b",)
+    ) as server:
         with only_ollama_at(home, server.url("openai-chat")):
             done = await home.run("ask", "hi", ALIPES_LOCAL_SERVERS="true")
             assert done.status == 0 and done.out.strip()
@@ -184,3 +186,14 @@ async def test_the_demo_model_answers_if_a_local_server_that_was_found_fails_eac
                 await terminal.until("switching to embedded/")
                 terminal.type("/model" + ENTER)
                 await terminal.until("Models")
+
+
+async def test_an_error_at_the_start_is_wrapped_between_words(home):
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('model = "claude"\nmodell = "x"\n')
+    async with TerminalProcess.of(home, size=(110, 24)) as terminal:
+        assert await terminal.ended() == 2
+        rows = [row.strip() for row in terminal.rows if row.strip()]
+    done = await home.run("-m", "x", "ask", "hi")
+    words = done.err.split()
+    assert [word for row in rows for word in row.split()] == words and len(rows) > 2

@@ -179,7 +179,7 @@ async def test_in_plain_mode_help_wraps_at_words_and_a_question_mark_shows_it(ho
             terminal.type("?" + ENTER)
             await terminal.until("attaches a file.")
             await terminal.until(lambda: terminal.shown[-1] == ">")
-            assert "enable, disable or\n                          reset one" in terminal.text
+            assert "enable, disable or reset\n                          one" in terminal.text
         assert not server.requests
 
 

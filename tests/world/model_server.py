@@ -319,8 +319,8 @@ def _catalogue(models: Sequence[str], headers: dict[str, str], window: int) -> d
     if "anthropic-version" in headers:
         data = [{"type": "model", "id": name, "display_name": name} for name in models]
         return {"data": data, "has_more": False, "first_id": models[0], "last_id": models[-1]}
-    told = {"context_length": window} if window else {}
-    listed = [{"id": name, "object": "model", "owned_by": "nobody", **told} for name in models]
+    more = {"context_length": window} if window else {}
+    listed = [{"id": name, "object": "model", "owned_by": "nobody", **more} for name in models]
     return {"object": "list", "data": listed}
 
 

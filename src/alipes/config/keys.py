@@ -110,7 +110,7 @@ class KeysConfig(Struct, frozen=True):
     background: Annotated[
         _Keys,
         KEY_LIST,
-        "Move to the background. The running command goes on there; without a running turn the cursor moves back.",
+        "Move to the background. The running command continues there; without a running turn the cursor moves back.",
     ] = ("c-b",)
     newline: Annotated[_Keys, KEY_LIST, "Start a new line. A backslash before Enter does it in every terminal."] = (
         "s-enter",

@@ -102,7 +102,7 @@ async def test_with_a_fallback_there_is_one_short_wait_only(error, slept):
     assert clock.slept == slept
 
 
-async def test_a_retry_is_told_in_a_few_words_that_replace_the_ones_before():
+async def test_a_retry_is_shown_in_a_few_words_that_replace_the_ones_before():
     _, scene = await put(
         play(failing(429, "Rate limit of a reached"), Transient("cut.", brief="Connection lost"), "hi")
     )

@@ -403,7 +403,7 @@ async def test_the_window_that_a_server_lists_is_shown(listed):
         offered = await list_models(endpoint, scope)
     assert offered == ("m",)
     (choice,) = model_choices(Settings(home=Path("/h"), providers={"mine": endpoint}), endpoint, offered)
-    assert choice.note.split() == ["33k", "unknown"]
+    assert choice.note.split() == ["33k", "price", "unknown"]
 
 
 def test_a_window_that_only_the_server_knows_is_saved():
@@ -416,7 +416,7 @@ def test_a_window_that_only_the_server_knows_is_saved():
 
 async def test_a_refused_connection_is_unreachable_and_has_advice_for_local_servers():
     async with ClientScope() as scope:
-        for name, advice in (("mine", "connection refused. Check the network"), ("ollama", "Is ollama running?")):
+        for name, advice in (("mine", "connection refused. Check the address"), ("ollama", "Is ollama running?")):
             offered = await list_models(Endpoint(name, "openai-chat", "http://127.0.0.1:9/v1"), scope)
             assert isinstance(offered, SetupProblem) and offered.kind == "unreachable" and advice in str(offered)
 
@@ -546,4 +546,4 @@ async def test_the_demo_model_is_tested_too(tmp_path):
     person = Scripted(("Provider", "embedded"))
     plan = await guided(tmp_path, person)
     assert plan.name == "embedded/smollm2-135m"
-    assert any(line.startswith("It works") for line in person.heard)
+    assert any(line.startswith("Test passed") for line in person.heard)

@@ -123,7 +123,7 @@ def test_a_retraction_before_the_first_word_marks_nothing():
     assert (answer, remarks) == ("Hi\n", [])
 
 
-def test_retries_of_a_broken_stream_are_told_once_and_the_next_answer_is_printed_when_it_is_complete():
+def test_retries_of_a_broken_stream_are_shown_once_and_the_next_answer_is_printed_when_it_is_complete():
     broken = (TextDelta("Half"), Retracted("Connection lost"))
     retries = [(*broken, Notice(f"Connection lost. Retrying in 2 s ({n}/5)", live=True)) for n in range(2, 6)]
     events = [event for each in retries for event in each]

@@ -54,7 +54,7 @@ def left():
         ("answered", [Say("hi")]),
         ("answered", [Calls((Call("look", {}),)), Say("seen")]),
         ("failed", [Fail(400, "not this")]),
-        ("failed", [Fail(500, "not now")] * 4),
+        ("failed", [Fail(500, "not now", retry_after=0.01)] * 5),
     ],
 )
 async def test_nothing_is_left_of_a_turn_that_is_over(tmp_path, nobody_looks, ending, replies):

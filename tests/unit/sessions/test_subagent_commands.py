@@ -85,7 +85,7 @@ async def test_who_is_at_work_is_listed_looked_at_and_stopped(tmp_path):
         for _ in range(2):
             await held.waiting.acquire()
         sheep, _, hint = (await desk.type("/agents")).text.splitlines()
-        assert "“count sheep”" in sheep and sheep.endswith("for 0 s, in the background") and "stop ID" in hint
+        assert "“count sheep”" in sheep and sheep.endswith("0 s, in the background") and "stop ID" in hint
         id = sheep.split()[0]
         looked = await desk.type(f"/agents {id}")
         assert "count sheep" in looked.text and looked.text.endswith("No output yet.")

@@ -14,7 +14,7 @@ EMPTY = "This conversation is empty."
 SIDE_TASK = "btw"
 SIDE_QUESTION = (
     "A side question, apart from the task. Answer it briefly from what you know and have seen; call no tool. "
-    "The task goes on without it:\n\n{}"
+    "The task continues without it:\n\n{}"
 )
 MAX_SIDE_TOKENS = 4096
 ASSUMED_RATIO = 0.25

@@ -1,13 +1,14 @@
 """Background processes of sessions: start, output, limits, stop."""
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from alipes.kernel.errors import StoreError, ToolError
+from alipes.kernel.errors import AlipesError, StoreError, ToolError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools.shell.output import ProcessLog, SpillFolder
@@ -16,6 +17,7 @@ from alipes.tools.shell.pty import TerminalEmulator
 if TYPE_CHECKING:
     from alipes.store.sql.background import BackgroundProcessStore
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 SETTLE_S, QUIET_S = 0.4, 0.1
 """Seconds to wait for first output, and of silence after which it counts as complete."""
@@ -303,12 +305,24 @@ class BackgroundProcesses:
             each.move()
         return bool(found)
 
-    def run_task(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
-        """Run the work of a command that may become a background process; it must not raise."""
-        return self._group.create_task(work, name=name)
+    def run_task(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T | Exception]":
+        """Run the work of a command that may become a background process; its result, or what it raised."""
 
-    async def adopt(self, running: ForegroundCommand, task: "asyncio.Task[Any]", output: bytes) -> BackgroundProcess:
-        """Make a background process of a command whose `task` reads it."""
+        async def settle() -> T | Exception:
+            try:
+                return await work
+            except (OSError, AlipesError) as error:
+                return error
+            except Exception as error:  # bulkhead: a broken command must not end the others
+                log.exception("%s failed", name)
+                return error
+
+        return self._group.create_task(settle(), name=name)
+
+    async def adopt(self, running: ForegroundCommand, output: bytes) -> BackgroundProcess:
+        """Make a background process of a command that the current task reads."""
+        task = asyncio.current_task()
+        assert task is not None
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", running.scope, running.command, ProcessLog(self._spill, None))
         process.task = task

@@ -1,7 +1,6 @@
 """`terminal` runs shell commands, in the foreground or background; `process` controls the background ones."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from alipes.kernel.errors import AlipesError, ToolError
+from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child
@@ -29,7 +28,6 @@ from alipes.tools.shell.background import (
 from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece
 from alipes.tools.shell.pty import TerminalEmulator
 
-log = logging.getLogger(__name__)
 PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
@@ -238,28 +236,20 @@ class ForegroundRun:
         child_scope: AbstractAsyncContextManager[Child],
         running: ForegroundCommand,
         background: BackgroundProcesses,
-    ) -> tuple[Child, bool] | Exception:
-        """The child, and whether it ended in time; or the error."""
-        try:
-            async with child_scope as child:
-                read = partial(running.read, child)
+    ) -> tuple[Child, bool]:
+        """The child, and whether it ended in time."""
+        async with child_scope as child:
+            read = partial(running.read, child)
+            try:
+                return child, await read_until_exit(child, self._limit, self._progress, self._output, read=read)
+            except MovedToBackground:
+                process = await background.adopt(running, (await self._output.full_text()).encode())
+                running.changed.set()
                 try:
-                    return child, await read_until_exit(child, self._limit, self._progress, self._output, read=read)
-                except MovedToBackground:
-                    task = asyncio.current_task()
-                    assert task is not None
-                    process = await background.adopt(running, task, (await self._output.full_text()).encode())
-                    running.changed.set()
-                    try:
-                        await process.read_output(child)
-                    finally:
-                        await process.log.finish()
-                return child, True
-        except (OSError, AlipesError) as error:  # raised by the call: this is a task of the group of all processes
-            return error
-        except Exception as error:
-            log.exception("the output of a command could not be read")
-            return error
+                    await process.read_output(child)
+                finally:
+                    await process.log.finish()
+        return child, True
 
 
 async def read_until_exit(

@@ -91,7 +91,7 @@ def test_notices_and_resumption_are_thoughts():
     assert texts(updates, "agent_thought_chunk") == ["retrying (2/4)\n", "Resuming the interrupted turn\n"]
 
 
-def test_retries_are_told_once():
+def test_retries_are_shown_once():
     retries = [Notice(f"Connection lost. Retrying ({n}/5)", live=True) for n in range(2, 5)]
     assert len(translate(*retries, Notice("a/x is unavailable; switching to b/y"))) == 2
 

@@ -264,7 +264,7 @@ class InputActions:
         self.input_events.put_nowait(KeyAction(name))
 
     def key_pressed(self) -> None:
-        """A key arrived: it hides the list of keys, and ends what waits for a second press of another key."""
+        """A key arrived: it hides the list of keys, and no other key counts as pressed twice."""
         self._presses += 1
         if self._bottom.status.hint in (QUIT_HINT, REWIND_HINT):
             self._hint("", 0)
