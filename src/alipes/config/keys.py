@@ -118,7 +118,7 @@ class KeysConfig(Struct, frozen=True):
     paste_picture: Annotated[_Keys, KEY_LIST, "Attach a copied picture. It is taken from the clipboard."] = ("c-v",)
     suspend: Annotated[_Keys, KEY_LIST, "Suspend alipes. `fg` in the shell continues it."] = ("c-z",)
     rewind: Annotated[
-        _Keys, KEY_LIST, "Edit your last message. Only with an empty input; sending it undoes the turn of that message."
+        _Keys, KEY_LIST, "Go back to a message. Only with an empty input; restores the conversation, the files or both."
     ] = (REWIND_KEY,)
     take_back: Annotated[
         _Keys, KEY_LIST, "Edit a queued message. Takes the newest one back into the input, if the input is empty."

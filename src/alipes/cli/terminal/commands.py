@@ -107,7 +107,13 @@ class TerminalCommands:
         names = ("default", *await self._app.models.list_names())
         return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
 
-    async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
+    async def run_text(self, text: str, inbound: Inbound) -> CommandReply:
+        """Run the command in `text` as if it had been typed."""
+        parsed = commands.parse(text, self._app.contributions)
+        assert parsed is not None, text
+        return await self.run(parsed, TypedText(new_id(), text, text), structs.replace(inbound, id=new_id(), text=text))
+
+    async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> CommandReply:
         """Run the command now, even during a turn."""
         if parsed.command.takes_message:
             inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
@@ -131,6 +137,7 @@ class TerminalCommands:
         await self.refresh_status(inbound.address.key, inbound.model)
         if isinstance(reply.action, FollowJob) and reply.action.name:
             await self._jobs.follow(reply.action.session, reply.action.name)
+        return reply
 
     async def _carry_out(self, reply: CommandReply) -> None:
         match reply.action:

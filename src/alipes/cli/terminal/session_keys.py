@@ -1,13 +1,14 @@
-"""Keys that act on the conversation: edit again, take back, held messages, permission mode, expand."""
+"""Keys that act on the conversation: go back, take back, held messages, permission mode, expand."""
 
-from collections.abc import Callable
-
+from alipes.cli.terminal.commands import TerminalCommands
 from alipes.cli.terminal.pager import show_turn
+from alipes.cli.terminal.pickers.rewind_picker import rewind
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.core.app import App
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_count
+from alipes.kernel.turns import Inbound
 from alipes.sessions.permissions import MODES, cycle_mode
 
 KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
@@ -18,11 +19,11 @@ class SessionKeys:
     """What each key does in one conversation."""
 
     def __init__(
-        self, terminal: TerminalApp, app: App, view: SessionView, key: str, *, leave_job: Callable[[], None]
+        self, terminal: TerminalApp, app: App, view: SessionView, commands: TerminalCommands, inbound: Inbound
     ) -> None:
-        """`key`: the session key of the conversation. `leave_job`: stop following a background process."""
-        self._terminal, self._app, self._view, self._key = terminal, app, view, key
-        self._leave_job = leave_job
+        """`inbound`: a message of this conversation."""
+        self._terminal, self._app, self._view, self._commands = terminal, app, view, commands
+        self._inbound, self._key = inbound, inbound.address.key
 
     async def run(self, name: str) -> None:
         """Do what the key means; unknown names are ignored."""
@@ -40,7 +41,7 @@ class SessionKeys:
                 dropped = await self._app.sessions.drop(self._key)
                 self._view.note(f"Discarded {format_count(len(dropped), 'message')}")
             case "leave_job":
-                self._leave_job()
+                self._commands.leave_job()
             case "expand":
                 if self._view.transcript.expand_last():
                     self._view.update()
@@ -48,14 +49,11 @@ class SessionKeys:
                     await show_turn(self._terminal, self._view)
 
     async def _rewind(self) -> None:
-        """Put the last message back into the input; sending it undoes its turn."""
-        standing = await self._app.store.sessions.active(self._key)
-        messages = await self._app.store.archive.messages(standing.session) if standing else ()
-        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
-        if last and not self._view.running_turn:
-            self._terminal.put_text(without_attachments(last), rewinds=True)
+        """Let the user go back to a message."""
+        if self._view.running_turn:
+            self._terminal.hint("Stop the turn first")
         else:
-            self._terminal.hint("There is no message to edit")
+            await rewind(self._terminal, self._app, self._inbound, self._commands.run_text)
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the input."""

@@ -135,9 +135,9 @@ class TerminalApp:
         self._output.write_raw(sequence)
         self._output.flush()
 
-    def put_text(self, text: str, *, rewinds: bool = False) -> None:
-        """Put a text into the input for editing. `rewinds`: sending it undoes the last turn."""
-        self._actions.put_text(text, rewinds=rewinds)
+    def put_text(self, text: str) -> None:
+        """Put a text into the input for editing."""
+        self._actions.put_text(text)
         self.refresh_now()
 
     def hint(self, text: str, seconds: float = 3.0) -> None:

@@ -27,7 +27,7 @@ from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
-"""A second Ctrl-C within this time quits, a second Esc edits the last message."""
+"""A second Ctrl-C within this time quits, a second Esc opens the list of messages."""
 EARLY_KEY = "Ignored, because the question is new. Press the key again."
 EARLY_KEY_HINT_S = 3.0
 SIGNAL_DELAY_S = 0.5
@@ -42,8 +42,6 @@ class TypedText(Struct, frozen=True):
     text: str
     shown: str
     """The text with labels for long pastes."""
-    rewinds: bool = False
-    """It replaces the last message, whose turn is undone."""
 
 
 class StopRequest(Struct, frozen=True):
@@ -220,19 +218,18 @@ class InputActions:
         if self._bottom.approvals.entry:
             self.answers.send_entry(text)
         elif text.strip():
-            rewinds = self._bottom.rewinding
             self.clear_input()
-            self._send(self._pastes.expand(text), self._pastes.show_labels(text), rewinds=rewinds)
+            self._send(self._pastes.expand(text), self._pastes.show_labels(text))
         elif answer := self._bottom.choices.answer():
             self._send(*answer)
         elif self._bottom.held:
             self.request("send_held")
 
-    def _send(self, text: str, shown: str, *, rewinds: bool = False) -> None:
+    def _send(self, text: str, shown: str) -> None:
         self._count += 1
         if self._bottom.status.hint:
             self._hint("", 0)
-        typed = TypedText(f"typed {self._count}", text, shown, rewinds)
+        typed = TypedText(f"typed {self._count}", text, shown)
         self._bottom.queued[typed.id] = shown
         self.input_events.put_nowait(typed)
 
@@ -268,7 +265,7 @@ class InputActions:
             self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
 
     def escape(self) -> None:
-        """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: edit the last message."""
+        """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: go back to a message."""
         now, before = time.monotonic(), self._last_escape
         self._last_escape = -DOUBLE_PRESS_S
         if self._buffer.complete_state:
@@ -292,7 +289,7 @@ class InputActions:
             self.request("rewind")
         else:
             self._last_escape = time.monotonic()
-            self._hint("Press Esc again to edit your last message", DOUBLE_PRESS_S)
+            self._hint("Press Esc again to go back to a message", DOUBLE_PRESS_S)
 
     @property
     def _is_busy(self) -> bool:
@@ -305,16 +302,14 @@ class InputActions:
 
     def clear_input(self) -> None:
         """Clear the input, but keep it in the history."""
-        self._bottom.rewinding = False
         self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
 
-    def put_text(self, text: str, *, rewinds: bool = False) -> None:
-        """Put a text into the input for editing. `rewinds`: sending it undoes the last turn."""
+    def put_text(self, text: str) -> None:
+        """Put a text into the input for editing."""
         if self._buffer.text:
             self.clear_input()
         self._buffer.insert_text(self._pastes.collapse(text))
-        self._bottom.rewinding = rewinds
 
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
