@@ -15,7 +15,8 @@ from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.terminal_process import CTRL_C, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
-UP, DOWN, SHIFT_TAB, CTRL_G, CTRL_O, CTRL_Z = "\x1b[A", "\x1b[B", "\x1b[Z", "\x07", "\x0f", "\x1a"
+UP, DOWN, SHIFT_TAB = "\x1b[A", "\x1b[B", "\x1b[Z"
+CTRL_G, CTRL_O, CTRL_S, CTRL_Z = "\x07", "\x0f", "\x13", "\x1a"
 KITTY_REPLY = "\x1b[?0u\x1b[?62;c"
 KITTY_ON, KITTY_OFF = b"\x1b[>5u", b"\x1b[<u"
 
@@ -485,3 +486,26 @@ async def test_own_words_answer_a_question_with_choices(home):
             terminal.type("no colour at all" + ENTER)
             await terminal.until("answered: no colour at all")
             await terminal.until("Painted.")
+
+
+async def test_ctrl_s_puts_a_draft_aside_and_brings_it_back(home):
+    async with ModelServer([Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("a long\nplan")
+            await terminal.until("› a long\n  plan")
+            terminal.type(CTRL_S)
+            await terminal.until("· draft (Ctrl-S): a long plan")
+            terminal.type("first this" + ENTER)
+            await terminal.until("Done.\n")
+            await until_idle(terminal)
+            assert server.bodies[0]["messages"][-1]["content"] == "first this"
+            terminal.type("other")
+            await terminal.until("› other")
+            terminal.type(CTRL_S)
+            await terminal.until(lambda: "· draft (Ctrl-S): other" in terminal.rows and "› a long" in terminal.rows)
+            terminal.type(CTRL_C)
+            await terminal.until(lambda: "› a long" not in terminal.rows)
+            terminal.type(CTRL_S)
+            await terminal.until(lambda: "› other" in terminal.rows and "draft (" not in "\n".join(terminal.rows))

@@ -123,9 +123,12 @@ class KeysConfig(Struct, frozen=True):
     take_back: Annotated[
         _Keys, KEY_LIST, "Edit a queued message. Takes the newest one back into the input, if the input is empty."
     ] = ("up", "a-up")
+    stash: Annotated[
+        _Keys, KEY_LIST, "Put the draft aside. Pressed again, it comes back; a new draft changes places with it."
+    ] = ("c-s",)
     editor: Annotated[_Keys, KEY_LIST, "Open your editor. Uses `$VISUAL` or `$EDITOR`."] = ("c-g", "c-x c-e")
     expand: Annotated[
-        _Keys, KEY_LIST, "Show more output. The last shortened output in full; again: the whole turn in a pager."
+        _Keys, KEY_LIST, "Show more output. The last shortened output in full; again: the whole transcript in a pager."
     ] = ("c-o",)
     cycle_mode: Annotated[_Keys, KEY_LIST, "Change the permission mode. From ask to edits to plan."] = ("s-tab",)
     pick_model: Annotated[_Keys, KEY_LIST, "Choose a model."] = ("c-l",)

@@ -1,7 +1,7 @@
 """Keys that act on the conversation: go back, take back, held messages, permission mode, expand."""
 
 from alipes.cli.terminal.commands import TerminalCommands
-from alipes.cli.terminal.pager import show_turn
+from alipes.cli.terminal.pager import show_transcript
 from alipes.cli.terminal.pickers.rewind_picker import rewind
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
@@ -46,7 +46,7 @@ class SessionKeys:
                 if self._view.transcript.expand_last():
                     self._view.update()
                 else:
-                    await show_turn(self._terminal, self._view)
+                    await show_transcript(self._terminal, self._view)
 
     async def _rewind(self) -> None:
         """Let the user go back to a message."""

@@ -193,6 +193,7 @@ class TerminalApp:
         control = BufferControl(self._buffer, search_buffer_control=search)
         bindings = make_key_bindings(self._actions, self._buffer, keys)
         self.bottom.status.stop_key = format_key(keys.stop[0]).lower() if keys.stop else ""
+        self.bottom.stash_key = format_key(keys.stash[0]) if keys.stash else ""
         bind_picker(bindings, lambda: self.bottom.picker)
         app: Application[None] = Application(
             Layout(HSplit([Window(control), Window(search)])),

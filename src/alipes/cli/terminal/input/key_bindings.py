@@ -311,6 +311,16 @@ class InputActions:
             self.clear_input()
         self._buffer.insert_text(self._pastes.collapse(text))
 
+    def stash(self) -> None:
+        """Put the draft aside, or bring back the one that was; a new one changes places with it."""
+        draft, stashed = self._buffer.text, self._bottom.stashed
+        if not draft.strip() and not stashed:
+            self._hint("There is no draft to put aside", 3.0)
+            return
+        self.clear_input()
+        self._buffer.insert_text(stashed)
+        self._bottom.stashed = draft if draft.strip() else ""
+
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
         self._buffer.open_in_editor().add_done_callback(lambda _: self._note_editor_closed())
@@ -364,6 +374,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(("<sigint>",), actions.interrupt, ~Condition(lambda: actions.ignores_signals))
     bind(keys.quit, actions.delete_or_quit)
     bind(keys.suspend, lambda: actions.on_suspend())
+    bind(keys.stash, actions.stash, typing & ~Condition(lambda: actions.answers.is_in_entry))
     bind(keys.editor, actions.edit)
     bind(keys.complete, lambda: _complete(buffer))
     bind(keys.search, lambda: start_search(direction=SearchDirection.BACKWARD), typing & ~vi_navigation_mode)

@@ -235,6 +235,8 @@ class BottomArea:
         """Labels of queued messages, by turn."""
         self.held: dict[str, str] = {}
         """Labels of messages that a stop kept back, by turn."""
+        self.stashed, self.stash_key = "", ""
+        """The draft that was put aside, and the key that brings it back."""
         self.choices = ChoicePrompt()
         self.key_help: list[tuple[str, str]] = []
         """Keys and descriptions while they are shown."""
@@ -300,6 +302,9 @@ class BottomArea:
         # While idle, a message starts at once: showing it as queued would flicker.
         rows += self._list_messages("queued", list(self.queued.values()) if self.status.activity else [], columns)
         rows += self._list_messages("kept", list(self.held.values()), columns)
+        if self.stashed:
+            draft = self._pastes.show_labels(self.stashed)
+            rows += self._list_messages(f"draft ({self.stash_key})" if self.stash_key else "draft", [draft], columns)
         return [*rows, ""] if self.approvals.current or self.choices.is_open else rows
 
     def _list_messages(self, word: str, texts: list[str], columns: int) -> list[str]:
