@@ -130,6 +130,15 @@ class TerminalApp:
             self.bottom.picker = None
             self.refresh_now()
 
+    def use_features(self, features: TerminalFeatures) -> None:
+        """Draw with another theme; if it depends on the terminal, ask for its background."""
+        self.features = features
+        self._use_theme(features.theme)
+        if features.query_background:
+            self._output.write_raw(BACKGROUND_QUERY)
+            self._output.flush()
+            self._keyboard.query_sent()
+
     def write(self, sequence: str) -> None:
         """Write an invisible escape sequence."""
         self._output.write_raw(sequence)
@@ -234,7 +243,11 @@ class TerminalApp:
         self._app.invalidate()
 
     def _on_background(self, dark: bool) -> None:
-        self.theme = "dark" if dark else "light"
+        if self.features.query_background:  # otherwise a theme was chosen meanwhile
+            self._use_theme("dark" if dark else "light")
+
+    def _use_theme(self, theme: ThemeName) -> None:
+        self.theme = theme
         self.bottom.style = _make_style(self.theme, self.features, self._expand_key)
         self.on_theme_change()
         self.refresh()
