@@ -1,5 +1,7 @@
 """The text of an approval question, for every front end: all of the call, as it will run."""
 
+import re
+
 import msgspec
 from msgspec import Struct
 
@@ -16,6 +18,8 @@ MCP_SAMPLING = "mcp_sampling"
 MEMORY = "memory"
 """The name of the tool that changes notes."""
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
+_FILE_VERBS = {"read_file": "Read", "write_file": "Write"}
+_CHANGED_FILE = re.compile(r"^\+\+\+ ", re.MULTILINE)
 _USUAL_PORTS = (80, 443)
 _MESSAGE, _NOT_AN_OWNER = "a message from ", ", who is not an owner"
 _INVISIBLE = {
@@ -62,11 +66,16 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if diff:
-        return CallText("Change files like this?", reveal(diff), folder)
+        several = len(_CHANGED_FILE.findall(diff)) > 1
+        return CallText("Change these files?" if several else "Change this file?", reveal(diff), folder)
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     if parts is not None:
         return CallText(f"Allow {reveal(parts[1])} of the MCP server {reveal(parts[0])}?", "\n".join(others), folder)
+    path = call.args.get("path")
+    if call.name in _FILE_VERBS and isinstance(path, str) and "\n" not in path:
+        body = (each for each, name in zip(others, call.args, strict=True) if name != "path")
+        return CallText(f"{_FILE_VERBS[call.name]} {reveal(path)}?", "\n".join(body), folder)
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
 
 

@@ -39,7 +39,7 @@ def test_code_and_other_tools_are_shown_whole():
     code = describe_call(ToolCall("c", "execute_code", {"code": "print(1)\n" * 500}))
     assert (code.title, code.body) == ("Run this code?", "print(1)\n" * 500)
     other = describe_call(ToolCall("c", "write_file", {"path": "a", "content": "x" * 9000}))
-    assert (other.title, other.body) == ("Allow write_file?", f"path: a\ncontent: {'x' * 9000}")
+    assert (other.title, other.body) == ("Write a?", f"content: {'x' * 9000}")
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,14 @@ def test_code_and_other_tools_are_shown_whole():
 def test_a_connection_is_shown_by_its_hosts(args, title, text):
     shown = describe_call(ToolCall("c", "network", args), "/home/ann")
     assert (shown.title, shown.text) == (title, text)
+
+
+def test_a_question_about_files_names_what_is_done():
+    one = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    assert describe_call(ToolCall("c", "patch", {}), "", one).title == "Change this file?"
+    assert describe_call(ToolCall("c", "patch", {}), "", one * 2).title == "Change these files?"
+    asked = describe_call(ToolCall("c", "read_file", {"path": "~/.ssh/id_rsa", "offset": 3}))
+    assert (asked.title, asked.body) == ("Read ~/.ssh/id_rsa?", "offset: 3")
+    hidden = describe_call(ToolCall("c", "read_file", {"path": "a\u202eb"}))
+    assert hidden.title == "Read a<U+202E>b?"
+    assert describe_call(ToolCall("c", "read_file", {"path": "a\nb"})).title == "Allow read_file?"

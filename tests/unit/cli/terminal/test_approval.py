@@ -96,7 +96,7 @@ def test_a_write_shows_what_would_change(dialogue):
     diff = "--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-a\n+b"
     dialogue.ask(ApprovalAsked("1", call, "changes .envrc", "rule", "/w", diff))
     assert rows(dialogue)[:5] == [
-        "? Change files like this?",
+        "? Change this file?",
         *("    .envrc", "    1 - a", "    1 + b"),
         "    folder: /w",
     ]
@@ -162,7 +162,7 @@ def test_a_command_with_long_lines_is_shown_whole(dialogue):
 def test_other_tools_show_all_arguments(dialogue):
     call = ToolCall("c", "write_file", {"path": "/etc/passwd", "content": "x\ny"})
     dialogue.ask(ApprovalAsked("1", call, "changes the system", "rule"))
-    assert rows(dialogue)[:4] == ["? Allow write_file?", "    path: /etc/passwd", "    content: x", "    y"]
+    assert rows(dialogue)[:4] == ["? Write /etc/passwd?", "    content: x", "    y", "  Why: changes the system"]
 
 
 def test_arguments_that_change_a_command_and_its_folder_are_shown(dialogue):
