@@ -95,11 +95,7 @@ def test_a_write_shows_what_would_change(dialogue):
     call = ToolCall("c", "write_file", {"path": ".envrc", "content": "b\n"})
     diff = "--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-a\n+b"
     dialogue.ask(ApprovalAsked("1", call, "changes .envrc", "rule", "/w", diff))
-    assert rows(dialogue)[:5] == [
-        "? Change this file?",
-        *("    .envrc", "    1 - a", "    1 + b"),
-        "    folder: /w",
-    ]
+    assert rows(dialogue)[:5] == ["? Change this file?", *("    .envrc", "    1 - a", "    1 + b"), "    folder: /w"]
 
 
 def test_a_key_answers_only_after_a_pause(dialogue, clock):

@@ -175,7 +175,7 @@ def _format_reasons(asked: ApprovalAsked, columns: int, style: TerminalStyle) ->
     """Which command asks for a connection, and all reasons, each on a row of its own."""
     rows: list[str] = []
     reasons = reveal(asked.reason).rstrip(".").split("; ")
-    connection = Connection(asked.call) if asked.call.name == NETWORK else None
+    connection = ConnectionQuestion(asked.call) if asked.call.name == NETWORK else None
     if connection is not None and connection.command:
         rows += wrap_text(to_one_line(connection.command, 2 * columns), columns, "", "  Asked by: ", "    ")
         if not asked.call.args.get("keys"):  # the title says the rest
@@ -208,7 +208,7 @@ def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle, chose
     return rows
 
 
-class Connection:
+class ConnectionQuestion:
     """What a question about the network is about."""
 
     def __init__(self, call: ToolCall) -> None:
@@ -240,7 +240,7 @@ _CONNECTS = re.compile(r"connects to ([^\s,;]+)")
 def _describe_asked(asked: ApprovalAsked) -> CallText:
     """What is asked, on a terminal: a connection names the host that is needed now, and the group in few words."""
     shown = describe_question(asked)
-    if asked.call.name != NETWORK or not (connection := Connection(asked.call)).group:
+    if asked.call.name != NETWORK or not (connection := ConnectionQuestion(asked.call)).group:
         return shown
     found = _CONNECTS.search(asked.reason)
     host = connection.host or (found[1] if found else "")
@@ -266,8 +266,8 @@ def is_long(asked: ApprovalAsked) -> bool:
 
 
 def _format_prompt_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
-    """The call as the prompt shows it: a long diff stands above only, the hosts of a group are counted."""
-    if asked.call.name == NETWORK and Connection(asked.call).group:
+    """The call as the prompt shows it: a long diff is shown above only, the hosts of a group are counted."""
+    if asked.call.name == NETWORK and ConnectionQuestion(asked.call).group:
         return []
     if asked.diff and is_long(asked):
         summary = UnifiedDiff.read(asked.diff).summary
@@ -278,7 +278,7 @@ def _format_prompt_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
     shown = describe_question(asked)
-    if asked.call.name == NETWORK and (hosts := Connection(asked.call).hosts):
+    if asked.call.name == NETWORK and (hosts := ConnectionQuestion(asked.call).hosts):
         listed = ", ".join(map(_name_host, hosts))
         return wrap_text(listed, columns, style.faint, "    ", "    ")
     if asked.diff and is_diff(shown.body):
@@ -319,7 +319,7 @@ def format_decision(
 def _format_decided(asked: ApprovalAsked, columns: int) -> str:
     call = asked.call
     if call.name == NETWORK:
-        return Connection(call).place
+        return ConnectionQuestion(call).place
     if asked.diff or isinstance(call.args.get("path"), str):
         return reveal(describe_tool(call).text)
     described = describe_call(call)

@@ -116,9 +116,7 @@ class AnswerKeys:
         asked = self._bottom.approvals.current
         if not self._pressed:
             self._early, self._ask = not self.can_answer(), asked.ask if asked is not None else ""
-        self._pressed += key
-        if self._timer is not None:
-            self._timer.cancel()
+        self._pressed = self.withdraw() + key
         self._timer = asyncio.get_running_loop().call_later(ANSWER_DELAY_S, self.confirm)
 
     def press_enter(self) -> None:
