@@ -19,6 +19,7 @@ from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import JobView, SessionView
 from alipes.console.inbound import new_id
 from alipes.console.render import sanitize, to_one_line, truncate
+from alipes.console.screen_diff import ERASE_REST, visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
 from alipes.core.app import App
@@ -271,7 +272,11 @@ def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
 def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str]:
     line = line.expandtabs(4).rstrip()
     margin = "  " + " " * min(len(line) - len(line.lstrip()), columns // 2)
-    return wrap_text(line.lstrip(), columns, _diff_style(line, style), margin, margin)
+    sgr = _diff_style(line, style)
+    rows = wrap_text(line.lstrip(), columns, sgr, margin, margin)
+    if sgr not in (style.added, style.removed):
+        return rows
+    return [row + apply_style(ERASE_REST, sgr) if sgr and visible_width(row) < columns else row for row in rows]
 
 
 def _diff_style(line: str, style: TerminalStyle) -> str:

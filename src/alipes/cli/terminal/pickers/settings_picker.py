@@ -10,7 +10,7 @@ from alipes.config.editor import change, set_value
 from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.values import explain_value, format_origin, list_keys
-from alipes.console.styles import detect_features
+from alipes.console.styles import detect_features, wrap_text
 from alipes.kernel.errors import ConfigError
 
 THEMES = {
@@ -22,7 +22,7 @@ THEMES = {
 
 async def edit_settings(terminal: TerminalApp) -> list[str]:
     """Let the user look at the settings and change some; the names of those that were changed."""
-    editor = _Editor()
+    editor = _Editor(terminal)
     actions = {"enter": PickerAction("enter edit", editor.edit), "c-d": PickerAction("ctrl-d default", editor.reset)}
     await terminal.pick(Picker("Settings", editor.list_items(), preview=editor.preview, actions=actions))
     return editor.changed
@@ -50,7 +50,8 @@ async def use_theme(terminal: TerminalApp, name: str) -> str:
 class _Editor:
     """What the list does with a setting."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminal: TerminalApp) -> None:
+        self._terminal = terminal
         self._reading = read_config()
         self._ways = {toml_path(way): way for way in list_keys(self._reading)}
         self.changed: list[str] = []
@@ -59,7 +60,10 @@ class _Editor:
         return [_item(self._reading, way) for way in self._ways.values()]
 
     async def preview(self, item: PickerItem) -> Sequence[str]:
-        return [line.strip() for line in explain_value(self._reading, self._ways[item.value])]
+        """Where its value comes from, what it means, and what is allowed."""
+        _, *lines = explain_value(self._reading, self._ways[item.value])
+        room = max(20, self._terminal.columns - 6)
+        return [row for line in lines for row in wrap_text(line.strip(), room)]
 
     async def edit(self, picker: Picker, item: PickerItem) -> None:
         value = self._reading.effective(*self._ways[item.value]).value
