@@ -1,25 +1,26 @@
 """The text of an approval question, for every front end: all of the call, as it will run."""
 
-import re
-
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.formatting import format_count
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import ApprovalAsked
 
 NETWORK = "network"
-"""The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
+"""The name of a call that asks for a connection.
+
+`host` and `port`; `command`, if it is known which one wants to connect; `keys`, if it may use the SSH keys; `group` and
+`hosts`, if a yes covers other hosts too.
+"""
 SSH_AGENT = "ssh_agent"
-"""The name of a call that asks to sign with the person's SSH agent."""
+"""The name of a call that asks to log in at `host` and `port` with the person's SSH agent."""
 MCP_SAMPLING = "mcp_sampling"
 """The name of a call that asks whether an MCP server may ask a model: `server`."""
 MEMORY = "memory"
 """The name of the tool that changes notes."""
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
-_FILE_VERBS = {"read_file": "Read", "write_file": "Write"}
-_CHANGED_FILE = re.compile(r"^\+\+\+ ", re.MULTILINE)
 _USUAL_PORTS = (80, 443)
 _MESSAGE, _NOT_AN_OWNER = "a message from ", ", who is not an owner"
 _INVISIBLE = {
@@ -38,6 +39,8 @@ class CallText(Struct, frozen=True):
     """The command, the code, the hosts or the arguments; empty if the title says everything."""
     details: tuple[str, ...] = ()
     """Everything else that decides what happens, such as `folder: /home/ann/project`."""
+    more: str = ""
+    """What is shown on request only: all hosts of a group."""
 
     @property
     def text(self) -> str:
@@ -56,7 +59,8 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     if call.name == NETWORK:
         return _describe_connection(call.args)
     if call.name == SSH_AGENT:
-        return CallText("Let this command sign in with your SSH keys?", "")
+        place = f" at {_format_host(call.args['host'])}:{call.args.get('port')}" if "host" in call.args else ""
+        return CallText(f"Let this command use your SSH keys{place}?", "")
     if call.name == MEMORY:
         return _describe_note(call.args, diff)
     if call.name == MCP_SAMPLING:
@@ -66,16 +70,11 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if diff:
-        several = len(_CHANGED_FILE.findall(diff)) > 1
-        return CallText("Change these files?" if several else "Change this file?", reveal(diff), folder)
+        return CallText("Change files like this?", reveal(diff), folder)
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     if parts is not None:
         return CallText(f"Allow {reveal(parts[1])} of the MCP server {reveal(parts[0])}?", "\n".join(others), folder)
-    path = call.args.get("path")
-    if call.name in _FILE_VERBS and isinstance(path, str) and "\n" not in path:
-        body = (each for each, name in zip(others, call.args, strict=True) if name != "path")
-        return CallText(f"{_FILE_VERBS[call.name]} {reveal(path)}?", "\n".join(body), folder)
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
 
 
@@ -101,13 +100,19 @@ def is_message_source(source: str) -> bool:
 
 
 def _describe_connection(args: dict[str, Json]) -> CallText:
-    hosts = args.get("hosts")
+    command, port, place = args.get("command"), args.get("port"), _format_host(args.get("host"))
+    details = (f"Asked by: {_format_value(command)}",) if command else ()
+    if args.get("keys"):
+        return CallText(f"Allow a connection to {place}:{port}? It may use your SSH keys.", "", details)
     if "group" in args:
-        listed = "\n".join(_format_host(host) for host in hosts) if isinstance(hosts, list) else ""
-        return CallText(f"Allow connections to {_format_value(args['group'])}?", listed)
-    port = args.get("port")
-    details = (f"port: {port}",) if port not in (None, *_USUAL_PORTS) else ()
-    return CallText(f"Allow a connection to {_format_host(args.get('host'))}?", "", details)
+        found = args.get("hosts")
+        hosts = found if isinstance(found, list) else []
+        if not args.get("host"):  # asked by an earlier version
+            place = f"one of {len(hosts)}"
+        group = f"{_format_value(args['group'])}, {format_count(len(hosts), 'host')}"
+        return CallText(f"Allow a connection to {place} ({group})?", "", details, "\n".join(map(_format_host, hosts)))
+    details = (*details, f"port: {port}") if port not in (None, *_USUAL_PORTS) else details
+    return CallText(f"Allow a connection to {place}?", "", details)
 
 
 def _format_host(host: Json) -> str:

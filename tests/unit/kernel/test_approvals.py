@@ -39,7 +39,7 @@ def test_code_and_other_tools_are_shown_whole():
     code = describe_call(ToolCall("c", "execute_code", {"code": "print(1)\n" * 500}))
     assert (code.title, code.body) == ("Run this code?", "print(1)\n" * 500)
     other = describe_call(ToolCall("c", "write_file", {"path": "a", "content": "x" * 9000}))
-    assert (other.title, other.body) == ("Write a?", f"content: {'x' * 9000}")
+    assert (other.title, other.body) == ("Allow write_file?", f"path: a\ncontent: {'x' * 9000}")
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,30 @@ def test_code_and_other_tools_are_shown_whole():
         ({"host": "pypi.org", "port": 8443}, "Allow a connection to pypi.org?", "port: 8443"),
         ({"host": "p\u0443pi.org", "port": 443}, "Allow a connection to p<U+0443>pi.org?", ""),
         (
-            {"group": "package registries", "hosts": ["pypi.org", "files.pythonhosted.org"]},
-            "Allow connections to package registries?",
-            "pypi.org\nfiles.pythonhosted.org",
+            {"host": "pypi.org", "port": 443, "command": "curl https://pypi.org/\u202e"},
+            "Allow a connection to pypi.org?",
+            "Asked by: curl https://pypi.org/<U+202E>",
+        ),
+        (
+            {"host": "github.com", "port": 22, "keys": True, "command": "git fetch"},
+            "Allow a connection to github.com:22? It may use your SSH keys.",
+            "Asked by: git fetch",
         ),
     ],
 )
-def test_a_connection_is_shown_by_its_hosts(args, title, text):
+def test_a_connection_is_shown_by_its_host_and_the_command_that_asks(args, title, text):
     shown = describe_call(ToolCall("c", "network", args), "/home/ann")
-    assert (shown.title, shown.text) == (title, text)
+    assert (shown.title, shown.text, shown.more) == (title, text, "")
 
 
-def test_a_question_about_files_names_what_is_done():
-    one = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
-    assert describe_call(ToolCall("c", "patch", {}), "", one).title == "Change this file?"
-    assert describe_call(ToolCall("c", "patch", {}), "", one * 2).title == "Change these files?"
-    asked = describe_call(ToolCall("c", "read_file", {"path": "~/.ssh/id_rsa", "offset": 3}))
-    assert (asked.title, asked.body) == ("Read ~/.ssh/id_rsa?", "offset: 3")
-    hidden = describe_call(ToolCall("c", "read_file", {"path": "a\u202eb"}))
-    assert hidden.title == "Read a<U+202E>b?"
-    assert describe_call(ToolCall("c", "read_file", {"path": "a\nb"})).title == "Allow read_file?"
+def test_the_hosts_of_a_group_are_counted_and_listed_on_request():
+    hosts = ["pypi.org", "files.pythonhosted.org"]
+    args = {"host": "pypi.org", "group": "package registries", "hosts": hosts, "command": "pip install ruff"}
+    shown = describe_call(ToolCall("c", "network", args))
+    assert shown.title == "Allow a connection to pypi.org (package registries, 2 hosts)?"
+    assert (shown.text, shown.more) == ("Asked by: pip install ruff", "pypi.org\nfiles.pythonhosted.org")
+
+
+def test_a_signature_is_asked_about_with_its_server():
+    shown = describe_call(ToolCall("c", "ssh_agent", {"host": "github.com", "port": 22}))
+    assert shown.title == "Let this command use your SSH keys at github.com:22?"
