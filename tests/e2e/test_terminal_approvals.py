@@ -202,7 +202,7 @@ async def test_a_write_that_needs_approval_shows_a_diff(home, tmp_path):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("change" + ENTER)
-            await terminal.until("? Change ")
+            await terminal.until("? Change files like this?")
             await terminal.until("    Jenkinsfile\n    1   export A=1\n    2 - export B=2\n    2 + export B=3\n")
             await press(terminal, "y")
             await terminal.until("Done.")

@@ -107,9 +107,9 @@ class AnswerKeys:
         return bool(self._pressed)
 
     def accepts(self, key: str) -> bool:
-        """True if the key is a letter of an answer, or the number of one."""
+        """True if the key is a letter of an answer, or the number of one. `p` says why there is no pattern."""
         keys = self._bottom.approvals.keys
-        return key in KEYS or key in map(str, range(1, len(keys) + 1))
+        return key in (*keys, "o", "p") or key in map(str, range(1, len(keys) + 1))
 
     def press(self, key: str) -> None:
         """Answer with the key after a moment, or ignore it if it came too early."""
