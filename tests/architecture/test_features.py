@@ -35,6 +35,7 @@ KNOWN_ELSEWHERE = {
     "config/settings.py": NAMES - {"openai", "subagents", "usage", "webhooks"},  # the fields of `Settings`
     "config/loader.py": {"mcp", "web_search"},  # secrets of services and servers
     "cli/acp/mcp_servers.py": {"mcp"},  # editors bring MCP servers along
+    "cli/terminal/pickers/rewind_picker.py": {"checkpoints"},  # which files a message can be restored to
     "cli/commands/backup.py": {"webhooks"},  # backups have no secrets: names the webhooks that need one
     "cli/security_audit.py": {"webhooks"},  # weak secrets
     "compat/hermes/memory.py": {"memory"},  # whose notes a memory provider of Hermes gets

@@ -109,6 +109,8 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "mcp": "No MCP servers",
         "rollback": "No checkpoints",
         "keys": "Keys of the terminal",
+        "config terminal.title": "terminal.title = true",
+        "theme pink": "must be",
         "memory": "New conversations see changes.",
         "schedule": "No jobs",
         "skills": "No skills",
@@ -180,7 +182,7 @@ async def test_file_changes_are_shown_as_a_diff(home, tmp_path):
             rows = "  1   one\n  2 - two\n  2 + TWO\n  3 + two and a half\n  4   three"
             assert "✓ Edit song.txt  +2 -1" in terminal.text and rows in terminal.text
             row = next(y for y, text in enumerate(terminal.rows) if "+ TWO" in text)
-            assert terminal.screen.buffer[row][5].fg == "brightgreen"
+            assert terminal.screen.buffer[row][5].bg == terminal.screen.buffer[row][70].bg != "default"
     assert "TWO" in (tmp_path / "song.txt").read_text()
 
 

@@ -238,4 +238,4 @@ async def test_diff_shows_uncommitted_changes_in_colour(home, tmp_path):
         async with TerminalProcess.running((), home.environ(), project, size=(80, 40)) as terminal:
             terminal.type("/diff" + ENTER)
             await terminal.until("  -old\n  +new\n   same\n  new file: b.txt\n  new file: new/\n\n")
-    assert b"\x1b[92m+new" in terminal.raw and b"\x1b[91m-old" in terminal.raw
+    assert b"48;5;22m+new" in terminal.raw and b"48;5;52m-old" in terminal.raw

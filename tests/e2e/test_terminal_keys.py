@@ -1,7 +1,8 @@
-"""Keys of the terminal: stop, edit again, suspend, new lines, editor, unknown keys, own keys, Vim."""
+"""Keys of the terminal: stop, go back, suspend, new lines, editor, unknown keys, own keys, Vim."""
 
 import re
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.terminal_process import CTRL_C, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
-UP, DOWN, SHIFT_TAB, CTRL_G, CTRL_O, CTRL_Z = "\x1b[A", "\x1b[B", "\x1b[Z", "\x07", "\x0f", "\x1a"
+UP, DOWN, SHIFT_TAB = "\x1b[A", "\x1b[B", "\x1b[Z"
+CTRL_G, CTRL_O, CTRL_S, CTRL_Z = "\x07", "\x0f", "\x13", "\x1a"
 KITTY_REPLY = "\x1b[?0u\x1b[?62;c"
 KITTY_ON, KITTY_OFF = b"\x1b[>5u", b"\x1b[<u"
 
@@ -78,26 +80,29 @@ async def test_escape_closes_the_menu_and_enter_sends(home):
         await terminal.until("You said: look @")
 
 
-async def test_escape_twice_edits_the_last_message_and_sending_undoes_its_turn(home):
-    async with ModelServer([Say("Blue."), Say("Red.")]) as server:
+async def test_escape_twice_lists_the_messages_and_undoes_the_turns_since_the_chosen_one(home):
+    async with ModelServer([Say("Blue."), Say("Green."), Say("Red.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
-            terminal.type("a colour" + ENTER)
-            await terminal.until("Blue.\n\n›")
-            await until_idle(terminal)
+            for word, answer in (("a colour", "Blue."), ("another", "Green.")):
+                terminal.type(word + ENTER)
+                await terminal.until(f"{answer}\n\n›")
+                await until_idle(terminal)
             terminal.type(ESCAPE)
-            await terminal.until("Press Esc again to edit your last message")
+            await terminal.until("Press Esc again to go back to a message")
             terminal.type(ESCAPE)
-            await terminal.until("sending it undoes that turn")
+            await terminal.until("Go back to before a message · 2")
+            await terminal.until(lambda: "▸   another" in terminal.rows and "    a colour" in terminal.rows)
+            terminal.type(DOWN + ENTER)
+            await terminal.until("2 turns undone.")
             await terminal.until(lambda: terminal.rows.count("› a colour") == 2)
             terminal.type(", but warm" + ENTER)
-            await terminal.until("· Undone: “a colour”.")
             await terminal.until("› a colour, but warm\n\nRed.\n\n›")
-    contents = [each["content"] for each in server.bodies[1]["messages"] if each["role"] != "system"]
+    contents = [each["content"] for each in server.bodies[2]["messages"] if each["role"] != "system"]
     assert contents == ["a colour, but warm"]
 
 
-async def test_escape_cancels_editing_the_last_message(home):
+async def test_escape_leaves_the_list_of_messages_and_nothing_is_undone(home):
     async with ModelServer([Say("Blue."), Say("Red.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
@@ -105,13 +110,47 @@ async def test_escape_cancels_editing_the_last_message(home):
             await terminal.until("Blue.\n\n›")
             await until_idle(terminal)
             terminal.type(ESCAPE + ESCAPE)
-            await terminal.until("sending it undoes")
+            await terminal.until("Go back to before a message")
             terminal.type(ESCAPE)
-            await terminal.until(lambda: "sending it undoes" not in terminal.text)
+            await terminal.until(lambda: "Go back" not in terminal.text)
             terminal.type("another" + ENTER)
             await terminal.until("Red.")
-            assert "Undone" not in terminal.text
+            assert "undone" not in terminal.text
     assert len([each for each in server.bodies[1]["messages"] if each["role"] == "user"]) == 2
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.parametrize(
+    ("down", "said", "text", "kept"),
+    [(0, "Turn undone.", "one", False), (1, "Turn undone.", "two", False), (2, "Restored a.txt.", "one", True)],
+    ids=["both", "conversation", "files"],
+)
+async def test_going_back_restores_the_conversation_the_files_or_both(home, tmp_path, down, said, text, kept):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    write = Call("write_file", {"path": "a.txt", "content": "two\n"})
+    async with ModelServer(
+        [Calls((Call("read_file", {"path": "a.txt"}),), ""), write, Say("Done."), Say("So.")]
+    ) as server:
+        home.use(server, workdir=str(project))
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("change it" + ENTER)
+            await terminal.until("Done.\n\n›")
+            await until_idle(terminal)
+            terminal.type(ESCAPE + ESCAPE)
+            await terminal.until("Go back to before a message")
+            terminal.type(ENTER)
+            await terminal.until("Conversation and files  undo 1 turn; restore a.txt")
+            terminal.type(DOWN * down + ENTER)
+            await terminal.until(said)
+            assert (project / "a.txt").read_text() == f"{text}\n"
+            await terminal.until(lambda: ("› change it" in terminal.shown[-2:]) is not kept)
+            if kept:
+                terminal.type("go on" + ENTER)
+                await terminal.until("So.")
+    if kept:
+        assert sum(each["role"] == "user" for each in server.bodies[-1]["messages"]) == 2
 
 
 async def test_ctrl_o_keeps_the_text(home):
@@ -362,7 +401,7 @@ async def test_own_keys_replace_the_usual_ones(home):
 
 async def test_wrong_keys_are_reported_with_near_matches_and_conflicts(home):
     configure(home, '[keys]\nexpnd = "c-o"\nstop = "entre"\npick_model = "c-o"\n')
-    async with TerminalProcess.of(home, size=(200, 20)) as terminal:
+    async with TerminalProcess.of(home, size=(300, 20)) as terminal:
         assert await terminal.ended() != 0
     assert "config.toml:2: unknown setting keys.expnd. Did you mean expand?" in terminal.text
     assert 'config.toml:3: keys.stop = "entre" contains the unknown key "entre"' in terminal.text
@@ -447,3 +486,26 @@ async def test_own_words_answer_a_question_with_choices(home):
             terminal.type("no colour at all" + ENTER)
             await terminal.until("answered: no colour at all")
             await terminal.until("Painted.")
+
+
+async def test_ctrl_s_puts_a_draft_aside_and_brings_it_back(home):
+    async with ModelServer([Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("a long\nplan")
+            await terminal.until("› a long\n  plan")
+            terminal.type(CTRL_S)
+            await terminal.until("· draft (Ctrl-S): a long plan")
+            terminal.type("first this" + ENTER)
+            await terminal.until("Done.\n")
+            await until_idle(terminal)
+            assert server.bodies[0]["messages"][-1]["content"] == "first this"
+            terminal.type("other")
+            await terminal.until("› other")
+            terminal.type(CTRL_S)
+            await terminal.until(lambda: "· draft (Ctrl-S): other" in terminal.rows and "› a long" in terminal.rows)
+            terminal.type(CTRL_C)
+            await terminal.until(lambda: "› a long" not in terminal.rows)
+            terminal.type(CTRL_S)
+            await terminal.until(lambda: "› other" in terminal.rows and "draft (" not in "\n".join(terminal.rows))

@@ -253,3 +253,77 @@ async def test_ask_attaches_files_of_the_question_but_not_of_piped_text(home, tm
     assert done.status == 0
     (text,) = asked(server)
     assert text.endswith('<attachment path="a.txt">\nalpha\n</attachment>') and "beta" not in text
+
+
+async def test_config_lists_settings_with_their_origin_and_edits_them(home):
+    async with ModelServer([Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("/config" + ENTER)
+            await terminal.until("Settings · ")
+            terminal.type(CTRL_U + "terminal.title")
+            await terminal.until("▸   terminal.title  true · default")
+            await terminal.until("Whether the window title shows")
+            terminal.type(ENTER)
+            await terminal.until("› terminal.title = true")
+            terminal.type(CTRL_U + "perhaps" + ENTER)
+            await terminal.until("must be")
+            terminal.type(ENTER)
+            await terminal.until("› terminal.title = true")
+            terminal.type(CTRL_U + "false" + ENTER)
+            await terminal.until(lambda: any(row.startswith("▸ * terminal.title  false · ") for row in terminal.rows))
+            terminal.type(ESCAPE)
+            await terminal.until("Changed: terminal.title. It takes effect at the next start.")
+            assert (await home.run("config", "get", "terminal.title")).out == "false\n"
+            terminal.type("/config terminal.title" + ENTER)
+            await terminal.until("terminal.title = false")
+            terminal.type("/config" + ENTER)
+            await terminal.until("Settings · ")
+            terminal.type("terminal.title")
+            await terminal.until("▸ * terminal.title")
+            terminal.type(CTRL_D)
+            await terminal.until("▸   terminal.title  true · default")
+            terminal.type(ESCAPE)
+            await terminal.until(lambda: "Settings ·" not in "\n".join(terminal.rows))
+    assert "title" not in (home.path / "config.toml").read_text()
+
+
+async def test_a_changed_setting_of_the_session_is_used_at_once(home):
+    async with ModelServer([Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("/config" + ENTER)
+            await terminal.until("Settings · ")
+            terminal.type("approvals.mode")
+            await terminal.until("▸   approvals.mode")
+            terminal.type(ENTER)
+            await terminal.until("approvals.mode = ask")
+            terminal.type(CTRL_U + "edits" + ENTER + ESCAPE)
+            await terminal.until("Changed: approvals.mode.\n")
+            await terminal.until("edits mode")
+
+
+async def test_a_theme_is_chosen_from_a_list_and_used_at_once(home):
+    async with ModelServer([Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("/theme" + ENTER)
+            await terminal.until("▸ * auto")
+            terminal.type(DOWN + DOWN + ENTER)
+            await terminal.until("Theme: light.")
+            await terminal.until(lambda: _colour_of(terminal, "›") == "cyan")
+            terminal.type("/theme dark" + ENTER)
+            await terminal.until("Theme: dark.")
+            await terminal.until(lambda: _colour_of(terminal, "›") == "brightcyan")
+            terminal.type("/theme pink" + ENTER)
+            await terminal.until("terminal.theme")
+    assert (await home.run("config", "get", "terminal.theme")).out == "dark\n"
+
+
+def _colour_of(terminal: TerminalProcess, prompt: str) -> str:
+    """The colour of the last prompt on the screen."""
+    row = max(y for y, shown in enumerate(terminal.screen.display) if shown.startswith(prompt))
+    return terminal.screen.buffer[row][0].fg

@@ -19,8 +19,10 @@ from alipes.config.loader import build_settings
 from alipes.config.paths import Paths, find_home, make_private, sync_to_disk
 from alipes.config.reader import ConfigProblem, KeyPath, RawConfig, check_tables, read_config
 from alipes.config.schema import find_key
+from alipes.config.toml_lines import split_key
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
 from alipes.config.value_types import HEADERS
+from alipes.config.values import describe_value
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import hash_text
 from alipes.kernel.messages import Json
@@ -68,6 +70,21 @@ def change(
             _replace(paths.config, edited)
         undo.pop_all()
     return left
+
+
+def set_value(key: str, value: str) -> tuple[list[str], list[str]]:
+    """Set one setting from text, as `alipes config set` does: its new value in words, and older problems of the file.
+
+    Raises ConfigError, leaving the file unchanged.
+    """
+    way = split_key(key)
+    if not way:
+        raise ConfigError(f"{key!r} is not a valid setting name: use dots, as in serve.port.")
+    left = change({way: value})
+    reading = read_config()
+    if setting := find_key(way):
+        return list(describe_value(reading, way[: setting.path.count(".") + 1])), left
+    return [f"{toml_path(way)} is set, {reading.where(way)}"], left
 
 
 def _checked(

@@ -127,14 +127,17 @@ class KeysConfig(Struct, frozen=True):
     paste_picture: Annotated[_Keys, KEY_LIST, "Attach a copied picture. It is taken from the clipboard."] = ("c-v",)
     suspend: Annotated[_Keys, KEY_LIST, "Suspend alipes. `fg` in the shell continues it."] = ("c-z",)
     rewind: Annotated[
-        _Keys, KEY_LIST, "Edit your last message. Only with an empty input; sending it undoes the turn of that message."
+        _Keys, KEY_LIST, "Go back to a message. Only with an empty input; restores the conversation, the files or both."
     ] = (REWIND_KEY,)
     take_back: Annotated[
         _Keys, KEY_LIST, "Edit a queued message. Takes the newest one back into the input, if the input is empty."
     ] = ("up", "a-up")
+    stash: Annotated[
+        _Keys, KEY_LIST, "Put the draft aside. Pressed again, it comes back; a new draft changes places with it."
+    ] = ("c-s",)
     editor: Annotated[_Keys, KEY_LIST, "Open your editor. Uses `$VISUAL` or `$EDITOR`."] = ("c-g", "c-x c-e")
     expand: Annotated[
-        _Keys, KEY_LIST, "Show more output. The last shortened output in full; again: the whole turn in a pager."
+        _Keys, KEY_LIST, "Show more output. The last shortened output in full; again: the whole transcript in a pager."
     ] = ("c-o",)
     cycle_mode: Annotated[_Keys, KEY_LIST, "Change the permission mode. From ask to edits to plan."] = ("s-tab",)
     pick_model: Annotated[_Keys, KEY_LIST, "Choose a model."] = ("c-l",)

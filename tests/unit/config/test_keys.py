@@ -78,5 +78,5 @@ def test_a_wrong_table_is_reported_with_its_line(tmp_path, text, said):
 
 def test_a_key_a_list_and_a_variable_are_accepted(tmp_path):
     (tmp_path / "config.toml").write_text('[keys]\nexpand = "F2"\nquit = []\neditor = ["c-g", "a-e"]\n')
-    keys = load_settings(tmp_path, {"ALIPES_KEYS_SEARCH": "c-s, f3"}).keys
-    assert (keys.expand, keys.quit, keys.editor, keys.search) == (("f2",), (), ("c-g", "a-e"), ("c-s", "f3"))
+    keys = load_settings(tmp_path, {"ALIPES_KEYS_SEARCH": "c-t, f3"}).keys
+    assert (keys.expand, keys.quit, keys.editor, keys.search) == (("f2",), (), ("c-g", "a-e"), ("c-t", "f3"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from getpass import getpass
 
 from alipes.config.display import HIDDEN, mask, to_toml, toml_key, toml_path
-from alipes.config.editor import change, has_value, set_secret
+from alipes.config.editor import change, has_value, set_secret, set_value
 from alipes.config.environment import read_variables
 from alipes.config.known_providers import KEYED
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, build_settings
@@ -26,7 +26,6 @@ from alipes.config.values import (
 )
 from alipes.console import help_text
 from alipes.console.options import OptionParser, print_config_errors
-from alipes.kernel.errors import ConfigError
 
 
 @print_config_errors
@@ -126,15 +125,8 @@ def _set(key: str, value: str) -> Iterator[str]:
             value = getpass(f"{key}: ") if sys.stdin.isatty() else sys.stdin.read().strip()
         yield f"{key} saved in {set_secret(key, value)}"
         return
-    way = split_key(key)
-    if not way:
-        raise ConfigError(f"{key!r} is not a valid setting name: use dots, as in serve.port.")
-    left = change({way: value})
-    reading = read_config()
-    if setting := find_key(way):
-        yield from describe_value(reading, way[: setting.path.count(".") + 1])
-    else:
-        yield f"{toml_path(way)} is set, {reading.where(way)}"
+    lines, left = set_value(key, value)
+    yield from lines
     if left:
         print("Remaining problems in the file:", *left, sep="\n", file=sys.stderr)
 

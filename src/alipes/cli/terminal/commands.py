@@ -14,10 +14,12 @@ from alipes.cli.terminal.input.file_index import FileIndex
 from alipes.cli.terminal.input.key_bindings import TypedText
 from alipes.cli.terminal.pickers.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.pickers.model_picker import describe_model, pick_model
+from alipes.cli.terminal.pickers.settings_picker import THEMES, choose_theme, edit_settings, use_theme
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import JobView, SessionView
 from alipes.console.inbound import new_id
 from alipes.console.render import sanitize, to_one_line, truncate
+from alipes.console.screen_diff import ERASE_REST, visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
 from alipes.core.app import App
@@ -65,6 +67,7 @@ class TerminalCommands:
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
             "/mode": lambda: tuple(MODES),
+            "/theme": lambda: tuple(THEMES),
             "/tools": lambda: tool_words(app.contributions.groups()),
         }
         terminal.completer.arguments |= {
@@ -87,20 +90,50 @@ class TerminalCommands:
 
     async def choose_argument(self, command: commands.Command, key: str) -> None:
         """Let the user choose from a list, then run the command with the choice."""
-        if command.chooses_model:
-            chosen = await pick_model(self._terminal, self._app, key)
-        else:
-            active = await self._app.store.sessions.active(key)
-            chosen = await pick_conversation(self._terminal, self._app, self._workdir, active.session if active else "")
+        chosen: str | None = None
+        match command.name:
+            case "model":
+                chosen = await pick_model(self._terminal, self._app, key)
+            case "resume":
+                active = await self._app.store.sessions.active(key)
+                current = active.session if active else ""
+                chosen = await pick_conversation(self._terminal, self._app, self._workdir, current)
+            case "theme":
+                chosen = await choose_theme(self._terminal)
+            case "config":
+                self._note_changes(await edit_settings(self._terminal))
         if chosen is not None:
             text = f"/{command.name} {chosen}"
             self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
+
+    def _note_changes(self, names: list[str]) -> None:
+        """Say what was changed, and use it if nothing is running."""
+        if not names:
+            return
+        idle = not self._view.running_turn and not self._view.status.jobs
+        of_terminal = all(name.startswith(("keys.", "terminal.")) for name in names)
+        later = "" if idle and not of_terminal else " It takes effect at the next start."
+        self._view.note(f"Changed: {', '.join(names)}.{later}")
+        if not later:
+            self._reload.set()
+
+    async def _use_theme(self, name: str) -> CommandReply:
+        try:
+            return CommandReply(await use_theme(self._terminal, name.strip().lower()))
+        except ConfigError as error:
+            return CommandReply(str(error), failed=True)
 
     async def _model_choices(self) -> list[ArgumentChoice]:
         names = ("default", *await self._app.models.list_names())
         return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
 
-    async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
+    async def run_text(self, text: str, inbound: Inbound) -> CommandReply:
+        """Run the command in `text` as if it had been typed."""
+        parsed = commands.parse(text, self._app.contributions)
+        assert parsed is not None, text
+        return await self.run(parsed, TypedText(new_id(), text, text), structs.replace(inbound, id=new_id(), text=text))
+
+    async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> CommandReply:
         """Run the command now, even during a turn."""
         if parsed.command.takes_message:
             inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
@@ -115,7 +148,10 @@ class TerminalCommands:
 
         view.send_started(parsed.args, label)
         context = structs.replace(app.context(inbound), on_submit=label_made_message, queue_hint=HELD_HINT)
-        reply = await commands.run(context, parsed)
+        if parsed.command.name == "theme" and parsed.args:
+            reply = await self._use_theme(parsed.args)
+        else:
+            reply = await commands.run(context, parsed)
         if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
             self._show_reply(typed, reply)
         if reply.turns:
@@ -126,6 +162,7 @@ class TerminalCommands:
         await self.refresh_status(inbound.address.key, inbound.model)
         if isinstance(reply.action, FollowJob) and reply.action.name:
             await self._jobs.follow(reply.action.session, reply.action.name)
+        return reply
 
     async def _carry_out(self, reply: CommandReply) -> None:
         match reply.action:
@@ -219,7 +256,11 @@ def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
 def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str]:
     line = line.expandtabs(4).rstrip()
     margin = "  " + " " * min(len(line) - len(line.lstrip()), columns // 2)
-    return wrap_text(line.lstrip(), columns, _diff_style(line, style), margin, margin)
+    sgr = _diff_style(line, style)
+    rows = wrap_text(line.lstrip(), columns, sgr, margin, margin)
+    if sgr not in (style.added, style.removed):
+        return rows
+    return [row + apply_style(ERASE_REST, sgr) if sgr and visible_width(row) < columns else row for row in rows]
 
 
 def _diff_style(line: str, style: TerminalStyle) -> str:

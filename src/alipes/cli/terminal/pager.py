@@ -1,4 +1,4 @@
-"""Shows the whole last turn in a pager: `$PAGER`, else `less`, else `more`, else in the scrollback."""
+"""Shows the whole transcript in a pager: `$PAGER`, else `less`, else `more`, else in the scrollback."""
 
 import asyncio
 import shlex
@@ -10,14 +10,14 @@ from alipes.cli.terminal.view import SessionView
 from alipes.config.environment import process_environment
 from alipes.console.screen_diff import ERASE_REST
 
-_PAGERS = (("less", "-R"), ("more",))
+_PAGERS = (("less", "-R", "+G"), ("more",))
 
 
-async def show_turn(terminal: TerminalApp, view: SessionView) -> None:
-    """Open the whole last turn in the pager; returns when it is closed."""
-    rows = view.transcript.render_turn()
+async def show_transcript(terminal: TerminalApp, view: SessionView) -> None:
+    """Open the whole transcript in the pager, at its end; returns when it is closed."""
+    rows = view.transcript.render_whole()
     if not rows:
-        view.note("There is no turn to show yet.")
+        view.note("There is nothing to show yet.")
         return
     environ = process_environment()
     command = find_pager(environ)
@@ -48,7 +48,7 @@ COULD_NOT_START = 127
 
 async def _run(command: tuple[str, ...], text: str, environ: Mapping[str, str]) -> int:
     """Run the pager with the text as its input; its exit status."""
-    env = {"LESS": "-R", "LESSCHARSET": "utf-8", **environ}
+    env = {"LESS": "-R +G", "LESSCHARSET": "utf-8", **environ}
     try:
         child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=env)
     except OSError:

@@ -132,7 +132,7 @@ class TerminalSession:
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
-        self._keys = SessionKeys(terminal, app, self._view, place.key, leave_job=self._commands.leave_job)
+        self._keys = SessionKeys(terminal, app, self._view, self._commands, self._inbound)
         self._shell = ShellCommands(terminal, app, self._view)
         shown = terminal.bottom.tail
         terminal.bottom.tail = lambda: [*shown(), *self._shell.tail()]
@@ -247,8 +247,6 @@ class TerminalSession:
             elif (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
-                if typed.rewinds:
-                    await self._undo_last_turn(inbound)
                 await self._send(typed, inbound)
             self._outgoing.task_done()
 
@@ -264,13 +262,6 @@ class TerminalSession:
         if turn:
             self._view.set_modes(await self._app.store.sessions.unfinished(self._address.key))
         self._view.send_finished(typed.id, shown, *([turn] if turn else []))
-
-    async def _undo_last_turn(self, inbound: Inbound) -> None:
-        """Undo the turn whose message was edited, before the new message is sent."""
-        undo = commands.parse("/undo", self._app.contributions)
-        assert undo is not None
-        reply = await commands.run(self._app.context(inbound), undo)
-        self._view.note(reply.text, bad=reply.failed)
 
     async def finish(self) -> None:
         """The user quit: wait a moment for a requested stop."""

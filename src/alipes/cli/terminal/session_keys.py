@@ -1,14 +1,17 @@
-"""Keys that act on the conversation: edit again, take back, held messages, permission mode, expand."""
+"""Keys that act on the conversation: go back, take back, held messages, permission mode, expand."""
 
 from collections.abc import Awaitable, Callable
 
-from alipes.cli.terminal.pager import show_turn
+from alipes.cli.terminal.commands import TerminalCommands
+from alipes.cli.terminal.pager import show_transcript
+from alipes.cli.terminal.pickers.rewind_picker import rewind
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.core.app import App
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.turns import Inbound
 from alipes.sessions.permissions import MODES, cycle_mode
 
 KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
@@ -19,18 +22,18 @@ class SessionKeys:
     """What each key does in one conversation."""
 
     def __init__(
-        self, terminal: TerminalApp, app: App, view: SessionView, key: str, *, leave_job: Callable[[], None]
+        self, terminal: TerminalApp, app: App, view: SessionView, commands: TerminalCommands, inbound: Inbound
     ) -> None:
-        """`key`: the session key of the conversation. `leave_job`: stop following a background process."""
-        self._terminal, self._app, self._view, self._key = terminal, app, view, key
-        self._leave_job = leave_job
+        """`inbound`: a message of this conversation."""
+        self._terminal, self._app, self._view, self._commands = terminal, app, view, commands
+        self._inbound, self._key = inbound, inbound.address.key
         self._actions: dict[str, Callable[[], Awaitable[object]]] = {
             "rewind": self._rewind,
             "take_back": self._take_back,
             "take_back_all": self._take_back_all,
             "cycle_mode": self._cycle_mode,
             "background": self._move_to_background,
-            "send_held": lambda: app.sessions.release(key),
+            "send_held": lambda: app.sessions.release(self._key),
             "drop_held": self._drop_held,
             "expand": self._expand,
         }
@@ -38,7 +41,7 @@ class SessionKeys:
     async def run(self, name: str) -> None:
         """Do what the key means; unknown names are ignored."""
         if name == "leave_job":
-            self._leave_job()
+            self._commands.leave_job()
         elif (act := self._actions.get(name)) is not None:
             await act()
 
@@ -54,7 +57,7 @@ class SessionKeys:
         if self._view.transcript.expand_last():
             self._view.update()
         else:
-            await show_turn(self._terminal, self._view)
+            await show_transcript(self._terminal, self._view)
 
     async def _move_to_background(self) -> None:
         """Send the running command to the background."""
@@ -68,14 +71,11 @@ class SessionKeys:
             self._terminal.hint("No command is running")
 
     async def _rewind(self) -> None:
-        """Put the last message back into the input; sending it undoes its turn."""
-        standing = await self._app.store.sessions.active(self._key)
-        messages = await self._app.store.archive.messages(standing.session) if standing else ()
-        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
-        if last and not self._view.running_turn:
-            self._terminal.put_text(without_attachments(last), rewinds=True)
+        """Let the user go back to a message."""
+        if self._view.running_turn:
+            self._terminal.hint("Stop the turn first")
         else:
-            self._terminal.hint("There is no message to edit")
+            await rewind(self._terminal, self._app, self._inbound, self._commands.run_text)
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the input."""

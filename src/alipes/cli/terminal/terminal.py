@@ -130,14 +130,23 @@ class TerminalApp:
             self.bottom.picker = None
             self.refresh_now()
 
+    def use_features(self, features: TerminalFeatures) -> None:
+        """Draw with another theme; if it depends on the terminal, ask for its background."""
+        self.features = features
+        self._use_theme(features.theme)
+        if features.query_background:
+            self._output.write_raw(BACKGROUND_QUERY)
+            self._output.flush()
+            self._keyboard.query_sent()
+
     def write(self, sequence: str) -> None:
         """Write an invisible escape sequence."""
         self._output.write_raw(sequence)
         self._output.flush()
 
-    def put_text(self, text: str, *, rewinds: bool = False) -> None:
-        """Put a text into the input for editing. `rewinds`: sending it undoes the last turn."""
-        self._actions.put_text(text, rewinds=rewinds)
+    def put_text(self, text: str) -> None:
+        """Put a text into the input for editing."""
+        self._actions.put_text(text)
         self.refresh_now()
 
     def hint(self, text: str, seconds: float = 3.0) -> None:
@@ -193,6 +202,7 @@ class TerminalApp:
         control = BufferControl(self._buffer, search_buffer_control=search)
         bindings = make_key_bindings(self._actions, self._buffer, keys)
         self.bottom.status.stop_key = format_key(keys.stop[0]).lower() if keys.stop else ""
+        self.bottom.stash_key = format_key(keys.stash[0]) if keys.stash else ""
         bind_picker(bindings, lambda: self.bottom.picker)
         app: Application[None] = Application(
             Layout(HSplit([Window(control), Window(search)])),
@@ -233,7 +243,11 @@ class TerminalApp:
         self._app.invalidate()
 
     def _on_background(self, dark: bool) -> None:
-        self.theme = "dark" if dark else "light"
+        if self.features.query_background:  # otherwise a theme was chosen meanwhile
+            self._use_theme("dark" if dark else "light")
+
+    def _use_theme(self, theme: ThemeName) -> None:
+        self.theme = theme
         self.bottom.style = _make_style(self.theme, self.features, self._expand_key)
         self.on_theme_change()
         self.refresh()

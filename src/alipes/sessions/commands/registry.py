@@ -15,7 +15,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.features import OpenFeatures
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
-from alipes.sessions.commands import conversation, history, project, rewind, search, status, templates, window
+from alipes.sessions.commands import conversation, history, project, rewind, search, settings, status, templates, window
 from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
@@ -230,6 +230,10 @@ COMMANDS = (
         owners_only=True),
     Command("tools", "[off NAME | on NAME | reset]", "list the tools; switch them off and on here", tools,
         group="Permissions", place=4),
+    Command("config", "[KEY]", "show and change settings", settings.config, group="alipes", place=5, opens_list=True,
+        in_chats=False, in_editors=False, owners_only=True),
+    Command("theme", "[dark | light | auto]", "choose the colours of the terminal", settings.theme, group="alipes",
+        place=6, opens_list=True, in_chats=False, in_editors=False),
     Command("keys", "", "show the keys of the terminal", keys, group="alipes", place=2, in_chats=False,
         in_editors=False),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q"), group="alipes",

@@ -239,6 +239,16 @@ class SessionStore:
 
         return await self._database.run(work, key=key)
 
+    async def list_turns(self, key: str) -> tuple[UndoneTurn, ...]:
+        """The turns that `undo` can undo, latest first."""
+
+        def work(db: Connection) -> tuple[UndoneTurn, ...]:
+            active = _find_active(db, key)
+            started = history.started_turns(db, active.session) if active is not None else ()
+            return tuple(_to_undone(turn) for turn in started if not _is_kept(turn))
+
+        return await self._database.read(work)
+
     async def count_turns_since(self, key: str, turn: str) -> int:
         """How many turns `undo` undoes if this one is the last of them; 0 if it is not part of the conversation."""
 
@@ -416,11 +426,16 @@ def _next_undo_step(db: Connection, session: str) -> int:
 
 def _undo_turn(db: Connection, key: str, session: str, turn: tuple[int, str, str, bool], step: int) -> UndoneTurn:
     """Hide a turn of `history.started_turns`; the caller also sends `Stop` if it is running."""
-    number, id, inbound, unfinished = turn
+    number, id, _, unfinished = turn
     db.execute("INSERT INTO undone_turns (session_id, turn_number, step) VALUES (?, ?, ?)", (session, number, step))
     if unfinished:  # for a process that resumes it after a crash
         stop = Stop("user_stop", "session_interrupt", id)
         db.execute(turns.INSERT_OP, turns.make_op_row(key, stop))
+    return _to_undone(turn)
+
+
+def _to_undone(turn: tuple[int, str, str, bool]) -> UndoneTurn:
+    _, id, inbound, unfinished = turn
     return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 
 

@@ -225,33 +225,22 @@ def test_the_end_of_a_turn_removes_only_its_own_questions(dialogue):
 def test_a_connection_to_a_group_takes_three_rows_and_names_the_command(dialogue):
     hosts = ["pypi.org", *(f"registry{number}.example" for number in range(23))]
     args = {"host": "pypi.org", "group": "package registries", "hosts": hosts, "command": "pip install ruff"}
-    question = ApprovalAsked(
-        "1", ToolCall("c", "network", args), "connects to pypi.org, a package registry", "package registries pypi.org"
-    )
+    reason = "connects to pypi.org, a package registry; untrusted text was read"
+    question = ApprovalAsked("1", ToolCall("c", "network", args), reason, "package registries pypi.org")
     dialogue.ask(question)
     assert rows(dialogue)[:-1] == [
-        "? Allow a connection to pypi.org?",
-        "  Asked by: pip install ruff",
-        "  A yes allows package registries: 24 hosts (Ctrl-O lists them)",
+        "? Allow a connection to pypi.org (package registries, 24 hosts)?",
+        "    Asked by: pip install ruff",
+        "    Ctrl-O lists the hosts that a yes allows.",
+        "  Why: untrusted text was read",
     ]
     transcript = TranscriptView(make_theme("none"), LOOK, 80)
     transcript.handle_event(question)
     assert transcript.take_final() == []
     assert transcript.expand_last() and "registry22.example" in "".join(transcript.take_final())
     transcript.handle_event(ApprovalAnswered("1", "session"))
-    assert transcript.take_final() == ["", "· approved for this session: package registries (24 hosts)"]
-
-
-def test_a_connection_whose_command_is_unknown_says_why(dialogue):
-    args = {"group": "git remotes", "hosts": ["a.example", "b.example"]}
-    reason = "connects to a.example, a git remote of the project; untrusted text was read"
-    dialogue.ask(ApprovalAsked("1", ToolCall("c", "network", args), reason, "rule"))
-    assert rows(dialogue)[:-1] == [
-        "? Allow a connection to a.example?",
-        "  Why: connects to a.example, a git remote of the project",
-        "       untrusted text was read",
-        "  A yes allows git remotes: 2 hosts (Ctrl-O lists them)",
-    ]
+    decided = "· approved for this session: a connection to pypi.org (package registries, 24 hosts)"
+    assert " ".join(row.strip() for row in transcript.take_final()).strip() == decided
 
 
 def test_a_decision_about_a_file_names_what_is_done_with_it():

@@ -11,6 +11,8 @@ from alipes.console.screen_diff import strip_escapes, visible_width
 from alipes.console.styles import make_style
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
+    ApprovalAnswered,
+    ApprovalAsked,
     Said,
     TextDelta,
     ThinkingDelta,
@@ -184,7 +186,7 @@ def test_ctrl_o_shows_the_last_shortened_thing_once():
     assert one.take_final()[1:] == ["✓ Run seq 9  9 lines", *(f"  │ {n}" for n in range(1, 10)), "  │ [exit code 0]"]
 
 
-def test_the_whole_turn_has_everything_in_order():
+def test_the_whole_transcript_has_everything_in_order():
     one = view(40)
     answer = Message("assistant", (Text("# Done\n\nIt **works**."),))
     seen(
@@ -198,13 +200,27 @@ def test_the_whole_turn_has_everything_in_order():
         Said(answer),
         TurnEnded("t", "answered"),
     )
-    rows = one.render_turn()
-    assert rows[:31] == ["› go", *["  go"] * 29, ""]
-    assert rows[31:] == [
+    rows = one.render_whole()
+    assert rows[:33] == ["› before", "", "› go", *["  go"] * 29, ""]
+    assert rows[33:] == [
         *("∴ first this", "  then that", ""),
         *("✓ Run seq 9  2 lines", "  │ 1", "  │ 2", "  │ [exit code 0]", ""),
         *("# Done", "", "It **works**."),
     ]
+
+
+def test_the_whole_transcript_keeps_decisions_and_leaves_out_the_oldest_of_very_long_ones():
+    one = view(80)
+    call = ToolCall("c", "terminal", {"command": "make install"})
+    seen(one, TurnStarted("a", "s", 1, "x" * 3_000_000), TurnEnded("a", "answered"))
+    seen(one, TurnStarted("b", "s", 1, "install"), ApprovalAsked("1", call, "why", "rule"), ApprovalAnswered("1", "no"))
+    seen(one, ToolFinished(call, ToolResult("c", "denied by the user", "denied"), 0.0), TurnEnded("b", "answered"))
+    assert one.render_whole()[-4:] == [
+        *("· denied: make install", "", "⊘ Run make install  denied", "  │ denied by the user")
+    ]
+    seen(one, TurnStarted("c", "s", 1, "y" * 2_000_000), TurnEnded("c", "answered"))
+    rows = one.render_whole()
+    assert rows[0] == "… 1 older entries; /export has all" and rows[2] == "› install"
 
 
 def test_calls_that_were_done_before_a_restart_are_shown_from_the_transcript():

@@ -1,6 +1,5 @@
 """The approval prompt and the questions of the model."""
 
-import re
 import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -10,8 +9,7 @@ from alipes.console.diff_view import DiffLine, DrawContext, UnifiedDiff, is_diff
 from alipes.console.render import sanitize, to_one_line
 from alipes.console.screen_diff import visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, CallText, answers_to, describe_call, describe_question, reveal
-from alipes.kernel.formatting import format_count
+from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
@@ -152,8 +150,8 @@ class ApprovalPrompt:
         if asked is None:
             return []
         mark = f"{apply_style('?', style.warn)} "
-        title = wrap_text(_describe_asked(asked).title, columns, style.strong, mark, "  ")
-        below = [*_format_reasons(asked, columns, style), *self._format_answers(asked, columns, style, typing=typing)]
+        title = wrap_text(describe_question(asked).title, columns, style.strong, mark, "  ")
+        below = [*_format_reasons(asked, columns), *self._format_answers(asked, columns, style, typing=typing)]
         call, long = _format_prompt_rows(asked, columns, style), is_long(asked)
         limit = max(MIN_COMMAND_ROWS, min(MAX_COMMAND_ROWS if long else len(call), room - len(title) - len(below)))
         return [*title, *_shorten_rows(call, limit, style, shown_above=long), *below]
@@ -171,20 +169,14 @@ class ApprovalPrompt:
         return rows
 
 
-def _format_reasons(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
-    """Which command asks for a connection, and all reasons, each on a row of its own."""
+def _format_reasons(asked: ApprovalAsked, columns: int) -> list[str]:
+    """All reasons, each on a row of its own."""
     rows: list[str] = []
     reasons = reveal(asked.reason).rstrip(".").split("; ")
-    connection = Connection(asked.call) if asked.call.name == NETWORK else None
-    if connection is not None and connection.command:
-        rows += wrap_text(to_one_line(connection.command, 2 * columns), columns, "", "  Asked by: ", "    ")
-        if not asked.call.args.get("keys"):  # the title says the rest
-            reasons = [each for each in reasons if not each.startswith("connects to ")]
-    for number, each in enumerate(reasons):
-        rows += wrap_text(each, columns, "", "       " if number else "  Why: ", "       ")
-    if connection is not None and connection.group:
-        text = f"A yes allows {connection.group}: {format_count(len(connection.hosts), 'host')}"
-        rows += wrap_text(f"{text} ({style.expand_key} lists them)", columns, style.faint, "  ", "  ")
+    if asked.call.name == NETWORK and asked.call.args.get("command"):  # the question names the host and the command
+        reasons = [each for each in reasons if not each.startswith("connects to ")]
+    for each in reasons:
+        rows += wrap_text(each, columns, "", "       " if rows else "  Why: ", "       ")
     return rows
 
 
@@ -213,45 +205,6 @@ def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle, chose
     return rows
 
 
-class Connection:
-    """What a question about the network is about."""
-
-    def __init__(self, call: ToolCall) -> None:
-        self._call, args = call, call.args
-        hosts = args.get("hosts")
-        self.hosts: list[str] = [str(host) for host in hosts] if isinstance(hosts, list) else []
-        """All hosts of the group that a yes allows; empty for one host."""
-        self.command = reveal(str(args.get("command") or ""))
-        self.group = reveal(str(args.get("group") or ""))
-        self.host = str(args.get("host") or "")
-
-    @property
-    def place(self) -> str:
-        """What a yes allows, on one line."""
-        if self.group:
-            return f"{self.group} ({format_count(len(self.hosts), 'host')})"
-        return describe_call(self._call).title.removeprefix("Allow ").removesuffix("?")
-
-
-def _name_host(host: str) -> str:
-    """The host, with letters that may look like others as numbers."""
-    title = describe_call(ToolCall("", NETWORK, {"host": host})).title
-    return title.removeprefix("Allow a connection to ").removesuffix("?")
-
-
-_CONNECTS = re.compile(r"connects to ([^\s,;]+)")
-
-
-def _describe_asked(asked: ApprovalAsked) -> CallText:
-    """What is asked, on a terminal: a connection names the host that is needed now, and the group in few words."""
-    shown = describe_question(asked)
-    if asked.call.name != NETWORK or not (connection := Connection(asked.call)).group:
-        return shown
-    found = _CONNECTS.search(asked.reason)
-    host = connection.host or (found[1] if found else "")
-    return CallText(f"Allow a connection to {_name_host(host)}?" if host else shown.title, "", shown.details)
-
-
 def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) -> list[str]:
     """A question of the model and how to answer it."""
     mark = apply_style("?", style.warn) + " "
@@ -264,28 +217,28 @@ def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) ->
 
 def is_long(asked: ApprovalAsked) -> bool:
     """True if the prompt may not have room for the call, so that the transcript has to show it."""
-    text = _describe_asked(asked).text
+    text = describe_question(asked).text
     if asked.diff:
         return text.count("\n") >= MAX_DIFF_ROWS
     return text.count("\n") >= MAX_COMMAND_ROWS or len(text) > MAX_SHORT_CHARS
 
 
 def _format_prompt_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
-    """The call as the prompt shows it: a long diff stands above only, the hosts of a group are counted."""
-    if asked.call.name == NETWORK and Connection(asked.call).group:
-        return []
+    """The call as the prompt shows it: a long diff is shown above only, the hosts of a group on request."""
     if asked.diff and is_long(asked):
         summary = UnifiedDiff.read(asked.diff).summary
         return wrap_text(f"{describe_tool(asked.call).text}  {summary}, shown above", columns, "", "    ", "    ")
-    return format_call_rows(asked, columns, style)
+    rows = format_call_rows(asked, columns, style)
+    if describe_question(asked).more:
+        rows += wrap_text(
+            f"{style.expand_key} lists the hosts that a yes allows.", columns, style.faint, "    ", "    "
+        )
+    return rows
 
 
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
     shown = describe_question(asked)
-    if asked.call.name == NETWORK and (hosts := Connection(asked.call).hosts):
-        listed = ", ".join(map(_name_host, hosts))
-        return wrap_text(listed, columns, style.faint, "    ", "    ")
     if asked.diff and is_diff(shown.body):
         draw = DrawContext(max(1, columns - 2), style)
         rows = [f"  {row}" for row in UnifiedDiff.read(shown.body).rows(draw, whole=True, named=True)[0]]
@@ -324,7 +277,7 @@ def format_decision(
 def _format_decided(asked: ApprovalAsked, columns: int) -> str:
     call = asked.call
     if call.name == NETWORK:
-        return Connection(call).place
+        return describe_call(call).title.removeprefix("Allow ").partition("?")[0]
     if asked.diff or isinstance(call.args.get("path"), str):
         return reveal(describe_tool(call).text)
     described = describe_call(call)
@@ -382,7 +335,9 @@ class QuestionRows:
         self._expanded.add(asked.ask)
         if asked.diff:
             self._diffs.append(UnifiedDiff.read(asked.diff).lines)
-        return format_call_rows(asked, columns, style)
+        more = describe_question(asked).more.replace("\n", ", ")
+        rows = wrap_text(more, columns, style.faint, "    ", "    ") if more else []
+        return [*format_call_rows(asked, columns, style), *rows]
 
     def decide(
         self, asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle

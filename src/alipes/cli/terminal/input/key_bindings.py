@@ -28,10 +28,10 @@ from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
-"""A second Ctrl-C within this time quits, a second Esc edits the last message; any other key in between ends that."""
+"""A second Ctrl-C within this time quits, a second Esc opens the list of messages; another key ends that."""
 KEEP_QUEUE_S = 1.0
 """An Esc so soon after a stop was meant for the stop: it does not discard the messages that the stop kept."""
-QUIT_HINT, REWIND_HINT = "Press Ctrl-C again to quit", "Press Esc again to edit your last message"
+QUIT_HINT, REWIND_HINT = "Press Ctrl-C again to quit", "Press Esc again to go back to a message"
 EARLY_KEY = "Ignored, because the question is new. Press the key again."
 EARLY_KEY_HINT_S = 3.0
 SIGNAL_DELAY_S = 0.5
@@ -46,8 +46,6 @@ class TypedText(Struct, frozen=True):
     text: str
     shown: str
     """The text with labels for long pastes."""
-    rewinds: bool = False
-    """It replaces the last message, whose turn is undone."""
 
 
 class StopRequest(Struct, frozen=True):
@@ -113,18 +111,16 @@ class AnswerKeys:
         return bool(self._pressed)
 
     def accepts(self, key: str) -> bool:
-        """True if the key is a letter of an answer, or the number of one."""
+        """True if the key is a letter of an answer, or the number of one. `p` says why there is no pattern."""
         keys = self._bottom.approvals.keys
-        return key in KEYS or key in map(str, range(1, len(keys) + 1))
+        return key in (*keys, "o", "p") or key in map(str, range(1, len(keys) + 1))
 
     def press(self, key: str) -> None:
         """Answer with the key after a moment, or ignore it if it came too early."""
         asked = self._bottom.approvals.current
         if not self._pressed:
             self._early, self._ask = not self.can_answer(), asked.ask if asked is not None else ""
-        self._pressed += key
-        if self._timer is not None:
-            self._timer.cancel()
+        self._pressed = self.withdraw() + key
         self._timer = asyncio.get_running_loop().call_later(ANSWER_DELAY_S, self.confirm)
 
     def press_enter(self) -> None:
@@ -228,9 +224,8 @@ class InputActions:
         if self._bottom.approvals.entry:
             self.answers.send_entry(text)
         elif text.strip():
-            rewinds = self._bottom.rewinding
             self.clear_input()
-            self._send(self._pastes.expand(text), self._pastes.show_labels(text), rewinds=rewinds)
+            self._send(self._pastes.expand(text), self._pastes.show_labels(text))
         elif answer := self._bottom.choices.answer():
             self._send(*answer)
         elif self._bottom.held:
@@ -249,11 +244,11 @@ class InputActions:
     def is_running(self) -> bool:
         return self._bottom.status.is_running
 
-    def _send(self, text: str, shown: str, *, rewinds: bool = False) -> None:
+    def _send(self, text: str, shown: str) -> None:
         self._count += 1
         if self._bottom.status.hint:
             self._hint("", 0)
-        typed = TypedText(f"typed {self._count}", text, shown, rewinds)
+        typed = TypedText(f"typed {self._count}", text, shown)
         self._bottom.queued[typed.id] = shown
         if text.startswith("/queue "):
             self._bottom.after_turn.add(typed.id)
@@ -306,7 +301,7 @@ class InputActions:
         self.on_quit()
 
     def escape(self) -> None:
-        """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: edit the last message."""
+        """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: go back to a message."""
         before, self._last_escape = self._last_escape, (0, -DOUBLE_PRESS_S)
         if self._buffer.complete_state:
             self._buffer.cancel_completion()
@@ -344,16 +339,24 @@ class InputActions:
 
     def clear_input(self) -> None:
         """Clear the input, but keep it in the history."""
-        self._bottom.rewinding = False
         self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
 
-    def put_text(self, text: str, *, rewinds: bool = False) -> None:
-        """Put a text into the input for editing. `rewinds`: sending it undoes the last turn."""
+    def put_text(self, text: str) -> None:
+        """Put a text into the input for editing."""
         if self._buffer.text:
             self.clear_input()
         self._buffer.insert_text(self._pastes.collapse(text))
-        self._bottom.rewinding = rewinds
+
+    def stash(self) -> None:
+        """Put the draft aside, or bring back the one that was; a new one changes places with it."""
+        draft, stashed = self._buffer.text, self._bottom.stashed
+        if not draft.strip() and not stashed:
+            self._hint("There is no draft to put aside", 3.0)
+            return
+        self.clear_input()
+        self._buffer.insert_text(stashed)
+        self._bottom.stashed = draft if draft.strip() else ""
 
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
@@ -412,6 +415,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(("<sigint>",), actions.interrupt, ~Condition(lambda: actions.ignores_signals))
     bind(keys.quit, actions.delete_or_quit)
     bind(keys.suspend, lambda: actions.on_suspend())
+    bind(keys.stash, actions.stash, typing & ~Condition(lambda: actions.answers.is_in_entry))
     bind(keys.editor, actions.edit)
     bind(keys.complete, lambda: _complete(buffer))
     bind(keys.search, lambda: start_search(direction=SearchDirection.BACKWARD), typing & ~vi_navigation_mode)

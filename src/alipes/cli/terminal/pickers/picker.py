@@ -63,7 +63,8 @@ class Picker:
         actions: Mapping[str, PickerAction] | None = None,
         selected: str = "",
     ) -> None:
-        """`actions`: by the name of a key, such as `c-r`. `selected`: the value of the first selection."""
+        """`actions`: by the name of a key, such as `c-r`; that of `enter` keeps the list open. `selected`: the value of
+        the first selection."""
         self.title, self._items = title, list(items)
         self._preview, self._actions = preview, actions or {}
         self.note = ""
@@ -175,6 +176,8 @@ class Picker:
     def enter(self) -> None:
         if self._question is not None:
             self._resolve(None if self._question.any_key else self._answer)
+        elif "enter" in self._actions:
+            self.act("enter")
         elif self._found:
             self._leave()
 
@@ -207,9 +210,7 @@ class Picker:
         prompt = f"{apply_style(style.prompt, style.accent)} {apply_style(label, style.warn)}{shown}"
         cursor = 2 + display_width(label) + display_width(shown)
         head = [self._draw_title(columns, style), prompt] if lines > 4 else [prompt]
-        hints = wrap_text(
-            " · ".join(_list_keys(self._question, self._actions.values())), columns, style.faint, "  ", "  "
-        )
+        hints = wrap_text(" · ".join(_list_keys(self._question, self._actions)), columns, style.faint, "  ", "  ")
         space = max(1, lines - len(head) - len(hints))
         preview = _draw_preview(self._preview_rows, columns, style) if space >= 10 else []
         rows = self._draw_items(columns, min(MAX_ROWS, max(1, space - len(preview))), style)
@@ -242,11 +243,12 @@ class Picker:
         return rows
 
 
-def _list_keys(question: _Question | None, actions: Iterable[PickerAction]) -> list[str]:
+def _list_keys(question: _Question | None, actions: Mapping[str, PickerAction]) -> list[str]:
     """What the keys do now."""
     if question is not None:
         return ["esc cancel"] if question.any_key else ["enter save", "esc cancel"]
-    return ["enter choose", *(action.hint for action in actions), "esc cancel"]
+    hints = [action.hint for action in actions.values()]
+    return [*hints, "esc close"] if "enter" in actions else ["enter choose", *hints, "esc cancel"]
 
 
 def _score_item(query: str, text: str) -> int | None:

@@ -15,7 +15,7 @@ from alipes.cli.terminal.pickers.picker import Picker
 from alipes.cli.terminal.screen.output import Frame
 from alipes.cli.terminal.screen.status import StatusLine
 from alipes.console.render import to_one_line, truncate
-from alipes.console.styles import TerminalStyle, apply_style, clip_row, wrap_text
+from alipes.console.styles import TerminalStyle, apply_style, clip_row
 from alipes.console.width import display_width
 
 INDENT = 2
@@ -190,7 +190,6 @@ class PasteStore:
 MAX_QUEUED_ROWS = 3
 MIN_RULE_LINES = 8
 """A smaller screen has no room for the rule above the input."""
-REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
 KEY_GAP = 4
 """Blank columns between two lists of keys that are side by side."""
 
@@ -238,11 +237,11 @@ class BottomArea:
         """Those that wait for the end of the running turn; the others reach it at its next step."""
         self.held: dict[str, str] = {}
         """Labels of messages that a stop kept back, by turn."""
+        self.stashed, self.stash_key = "", ""
+        """The draft that was put aside, and the key that brings it back."""
         self.choices = ChoicePrompt()
         self.key_help: list[tuple[str, str]] = []
         """Keys and descriptions while they are shown."""
-        self.rewinding = False
-        """The input replaces the last message, whose turn is undone on sending."""
         self.vi_mark: Callable[[], str] = lambda: ""
         """A letter for the mode of the Vim editing keys, other than the insert mode."""
         self.tail: Callable[[], list[str]] = list
@@ -310,8 +309,9 @@ class BottomArea:
         )
         rows += self._list_messages("after this turn", later, columns)
         rows += self._list_messages("kept", list(self.held.values()), columns)
-        if self.rewinding:
-            rows += wrap_text(REWIND_NOTE, columns, self.style.faint, f"{self.style.note} ", "  ")
+        if self.stashed:
+            draft = self._pastes.show_labels(self.stashed)
+            rows += self._list_messages(f"draft ({self.stash_key})" if self.stash_key else "draft", [draft], columns)
         return [*rows, ""] if self.approvals.current or self.choices.is_open else rows
 
     def _list_messages(self, word: str, texts: list[str], columns: int) -> list[str]:

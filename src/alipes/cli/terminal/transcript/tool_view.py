@@ -39,6 +39,12 @@ class CallRecord(Struct, frozen=True):
     seconds: float = 0.0
     diff: UnifiedDiff | None = None
 
+    @property
+    def size(self) -> int:
+        """Characters, about."""
+        lines = self.diff.lines if self.diff is not None else ()
+        return len(self.result.text) + sum(len(str(value)) for value in self.call.args.values()) + 40 * len(lines)
+
 
 class RunningCall:
     def __init__(self, call: ToolCall, began: float) -> None:

@@ -1,6 +1,7 @@
 """The events of a conversation as rows: final ones for the scrollback, and a tail that may change."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -106,6 +107,8 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
+MAX_KEPT_CHARS = 4_000_000
+"""Text that is kept for the pager."""
 RETRY_HINT = "/retry tries again, /model chooses another model, /setup connects one."
 _SHOWN_OTHERWISE = frozenset(("todo", "clarify"))
 """Tools whose running calls have their own rows: the plan and the question."""
@@ -115,28 +118,33 @@ class RecordedText(Struct, frozen=True):
     kind: Literal["user", "thought", "answer", "note"]
     text: str
 
+    @property
+    def size(self) -> int:
+        return len(self.text)
 
-TurnItem: TypeAlias = RecordedText | CallRecord
+
+TranscriptItem: TypeAlias = RecordedText | CallRecord
 
 
-class TurnItems:
-    """Everything in the last turn, in order."""
+class TranscriptItems:
+    """Everything that was shown, in order; the oldest items give way."""
 
     def __init__(self) -> None:
-        self._items: list[TurnItem] = []
-        self._shortened: TurnItem | None = None
+        self._items: deque[TranscriptItem] = deque()
+        self._chars = self._left_out = 0
+        self._shortened: TranscriptItem | None = None
 
-    def clear(self) -> None:
-        """Another turn starts. The last shortened item of the old one can still be shown."""
-        self._items.clear()
-
-    def add(self, item: TurnItem, *, shortened: bool = False) -> None:
+    def add(self, item: TranscriptItem, *, shortened: bool = False) -> None:
         """`shortened`: the screen does not show all of it."""
         self._items.append(item)
+        self._chars += item.size
+        while self._chars > MAX_KEPT_CHARS and len(self._items) > 1:
+            self._chars -= self._items.popleft().size
+            self._left_out += 1
         if shortened:
             self._shortened = item
 
-    def take_shortened(self) -> TurnItem | None:
+    def take_shortened(self) -> TranscriptItem | None:
         """The last item that was shown shortened; each is returned once."""
         item, self._shortened = self._shortened, None
         return item
@@ -144,12 +152,16 @@ class TurnItems:
     def rows(self, theme: Theme, draw: DrawContext, *unfinished: RecordedText) -> list[str]:
         """All items and the texts that are not finished, with a blank row between them."""
         rows: list[str] = []
+        if self._left_out:
+            rows = [
+                apply_style(f"{draw.style.more} {self._left_out:,} older entries; /export has all", draw.style.faint)
+            ]
         for item in (*self._items, *(each for each in unfinished if each.text.strip())):
             rows += ["", *render_item(item, theme, draw)] if rows else render_item(item, theme, draw)
         return rows
 
 
-def render_item(item: TurnItem, theme: Theme, draw: DrawContext) -> list[str]:
+def render_item(item: TranscriptItem, theme: Theme, draw: DrawContext) -> list[str]:
     """The whole item as rows."""
     style = draw.style
     if isinstance(item, CallRecord):
@@ -195,7 +207,7 @@ class TranscriptView:
         """A question of this turn was answered, and its call has not ended yet."""
         self._live_note = ""
         """What is happening now, in a row that the next event replaces."""
-        self._record = TurnItems()
+        self._record = TranscriptItems()
         self._calls: dict[str, ToolCall] = {}
         """Calls of the last turn whose result was not shown."""
 
@@ -226,8 +238,8 @@ class TranscriptView:
         self.add_block(render_item(item, self._theme, self.draw))
         return True
 
-    def render_turn(self) -> list[str]:
-        """The whole last turn as rows: messages, thinking, calls with their output."""
+    def render_whole(self) -> list[str]:
+        """The whole transcript as rows: messages, thinking, calls with their output."""
         unfinished = RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)
         rows = self._record.rows(self._theme, self.draw, *unfinished)
         for running in self._running.values():
@@ -303,7 +315,6 @@ class TranscriptView:
     def _handle_turn_event(self, event: turns.Event, shown_as: str) -> None:
         match event:
             case turns.TurnStarted(text=text):
-                self._record.clear()
                 self._questions.clear()
                 self._calls.clear()
                 self._in_turn, self._answered = True, False
@@ -334,7 +345,11 @@ class TranscriptView:
 
     def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
         """Keep what was approved or denied, whole. `asked`: the question, if it was not shown here."""
-        self._add_rows("note", self._questions.decide(asked, answered, self._columns, self._style))
+        rows = self._questions.decide(asked, answered, self._columns, self._style)
+        if rows:
+            text = "\n".join(strip_escapes(row) for row in rows).removeprefix(self._style.note).strip()
+            self._record.add(RecordedText("note", text))
+        self._add_rows("note", rows)
 
     def _handle_message(self, message: Message) -> None:
         """A message of the transcript. Results of calls are shown unless events showed them or will show them."""
