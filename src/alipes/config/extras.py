@@ -19,8 +19,8 @@ PINS = Path(__file__).with_name("pins.txt")
 """Every package of every extra, with its hashes and who needs it. `make lock` writes it."""
 ADDED = "extras.json"
 """In the home: the extras that a person has installed. They are installed again without a question if they are gone."""
-_PIN = re.compile(r"([A-Za-z0-9][\w.-]*)==(\S+)(?: ; ([^\\]+?))? \\")
-_CONDITION = re.compile(r"(\w+) (==|!=|<|>=) '([^']*)'")
+_PIN = r"([A-Za-z0-9][\w.-]*)==(\S+)(?: ; ([^\\]+?))? \\"
+_CONDITION = r"(\w+) (==|!=|<|>=) '([^']*)'"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, ">=": ge}
 _SMALL_MB = 0.3
 _MEGABYTES = {
@@ -88,7 +88,7 @@ def _read_pins() -> tuple[_Pin, ...]:
 
 
 def _parse_pin(block: str) -> _Pin | None:
-    if not (head := _PIN.match(block)):
+    if not (head := re.match(_PIN, block)):
         return None
     parents = re.findall(r"(?m)^ +#(?: via| {2}) ([\w.-]+)", block)
     return _Pin(head[1], head[2], head[3] or "", block, frozenset(parents))
@@ -105,7 +105,7 @@ def _applies(marker: str) -> bool:
     }
 
     def holds(condition: str) -> bool:
-        name, sign, wanted = _CONDITION.findall(condition)[0]
+        name, sign, wanted = re.findall(_CONDITION, condition)[0]
         parse: Callable[[str], object] = _version if name == "python_full_version" else str
         return _COMPARE[sign](parse(values[name]), parse(wanted))
 

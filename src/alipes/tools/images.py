@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from alipes.config.extras import explain_missing
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy_pattern import lazy_pattern
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
@@ -31,7 +32,7 @@ MAX_SIDE_PIXELS = 1568
 MAX_PIXELS = 80_000_000
 """Limit against decompression bombs."""
 MAX_SVG_CHARS = 40_000
-_SVG = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!DOCTYPE[^>]*>\s*)?<svg[\s>]", re.DOTALL)
+_SVG = lazy_pattern(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!DOCTYPE[^>]*>\s*)?<svg[\s>]", re.DOTALL)
 LoadImage: TypeAlias = Callable[[str, CommandScope], Awaitable[bytes]]
 """Path or URL of an image, and for whom it is loaded, to its bytes. Raises `ToolError`."""
 AskVisionModel: TypeAlias = Callable[[str, Image | None], Awaitable[str | None]]

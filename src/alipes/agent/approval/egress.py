@@ -20,6 +20,7 @@ from msgspec import Struct
 from alipes.config.settings import EgressConfig
 from alipes.kernel.approvals import NETWORK
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
+from alipes.kernel.lazy_pattern import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks
@@ -49,7 +50,7 @@ _REGISTRY_VARIABLES = (
 MAX_ENDED_TURNS = 256
 MAX_GIT_CONFIG_BYTES = 1_000_000
 HOW_TO_ALLOW = "To allow it, add it to egress.allow in config.toml."
-_SCP_URL = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9a-fA-F:]+\]|[^@/:\s]+):(?!//)")
+_SCP_URL = lazy_pattern(r"(?:[^@/:\s]+@)?(\[[0-9a-fA-F:]+\]|[^@/:\s]+):(?!//)")
 
 
 class EgressTarget(Struct, frozen=True):

@@ -13,19 +13,20 @@ import msgspec
 from msgspec import Struct, structs
 
 import alipes
+from alipes.kernel.lazy_pattern import lazy_pattern
 from alipes.tools.search.walker import GlobFilter
 
 SearchMode: TypeAlias = Literal["content", "files_only", "count", "files"]
 MAX_FILE_BYTES = 16 << 20
 """Larger files are searched only if they are named themselves."""
-_PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
+_PLAIN = lazy_pattern(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
 _WALKER = "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker; walker.main(sys.argv[2])"
 MAX_LINE_CHARS = 300
 MAX_PAGE_CHARS = 30_000
 MAX_ROW_BYTES = 4 << 20
 """Longer rows of an engine are skipped."""
-_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
+_COUNTED = lazy_pattern(rb"([^\0]*)\0(\d+)\r?\n")
 
 
 class SearchRequest(Struct, frozen=True):

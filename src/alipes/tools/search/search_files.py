@@ -11,6 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy_pattern import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
@@ -33,8 +34,8 @@ from alipes.tools.search.walker import GlobFilter
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 MAX_CONTEXT = 10
 TIMEOUT_S = 60.0
-_BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
-_MAGIC = re.compile(r"[*?\[{]")
+_BREAK = lazy_pattern(r"\n|(?<!\\)(?:\\\\)*\\n")
+_MAGIC = lazy_pattern(r"[*?\[{]")
 
 
 class SearchFiles:
