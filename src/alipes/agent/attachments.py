@@ -13,7 +13,7 @@ from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment
 from alipes.kernel.errors import ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput

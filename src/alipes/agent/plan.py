@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from alipes.agent.approval.approval import is_allowed_in_plan
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Message, notice
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Turn

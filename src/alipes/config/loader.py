@@ -40,7 +40,7 @@ from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server
 from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
 _FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect")

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 PROFILES = "profiles"
 PROFILES_MARK = ".alipes-profiles"

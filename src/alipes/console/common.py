@@ -22,7 +22,7 @@ from alipes.console.stdio import is_terminal, terminal_width
 from alipes.console.theme import Theme
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
 from alipes.store.sql.store import Store

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from alipes.agent.approval.patterns import find_problem
 from alipes.console.render import sanitize
 from alipes.kernel.approvals import describe_question, reveal
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice, QuestionAsked
 
 ReadLine: TypeAlias = Callable[[], Awaitable[str | None]]

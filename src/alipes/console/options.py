@@ -12,7 +12,7 @@ from msgspec import Struct
 from alipes.config.paths import DEFAULT_PROFILE, choose_profile
 from alipes.console import help_text
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import PermissionMode
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")

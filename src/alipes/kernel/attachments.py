@@ -3,7 +3,7 @@
 import re
 
 from alipes.kernel.formatting import format_count
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.untrusted import escape_marks, mark_untrusted, to_label
 

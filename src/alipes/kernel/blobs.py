@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 MAX_LABEL_CHARS = 80
 _ODD = lazy_pattern(r"[^A-Za-z0-9._]+")

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterable
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Usage
 
 ID = 6

@@ -31,7 +31,7 @@ from msgspec import Struct, structs
 
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.plugins.private_packages import use_private_packages
 from alipes.plugins.registration import hook_parameters
 

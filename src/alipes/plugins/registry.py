@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.kernel.errors import PluginError, ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import MayBeUnavailable, Tool, ToolContext, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound

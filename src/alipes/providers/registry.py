@@ -19,7 +19,7 @@ from alipes.config.known_providers import DEMO_MODEL, KEYED, KNOWN, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Usage

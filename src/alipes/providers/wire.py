@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, Role, ToolCall, ToolResult
 from alipes.kernel.turns import StopReason, Usage
 from alipes.kernel.untrusted import escape_notice

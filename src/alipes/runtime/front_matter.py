@@ -8,7 +8,7 @@ YAML but clear, such as `description: Use when: ...`, is read as a person means 
 import re
 from typing import TypeAlias
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 FieldValue: TypeAlias = str | list["FieldValue"] | dict[str, "FieldValue"]
 MAX_CHARS = 64_000

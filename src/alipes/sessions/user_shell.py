@@ -8,7 +8,7 @@ from msgspec import structs
 
 from alipes.agent.approval.approval import assess_call
 from alipes.kernel.errors import ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import Inbound, Turn
 from alipes.plugins.registry import Contributions

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from alipes.config.extras import explain_missing
 from alipes.kernel.errors import ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
@@ -169,9 +169,7 @@ class VisionAnalyze:
     spec = ToolSpec(
         name="vision_analyze",
         description="Answer a question about an image.",
-        schema=make_schema(
-            "question", image_url="string: http(s) or data URL", path="string: or a file path", question="string"
-        ),
+        schema=make_schema("image question", image="string: file or URL", question="string"),
         effect="read",
         untrusted=True,
     )
@@ -180,9 +178,10 @@ class VisionAnalyze:
         self._load, self._ask_model = load, ask_model
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
-        source, question = str(args.get("path") or args.get("image_url") or ""), str(args["question"])
+        source = str(args.get("image") or args.get("path") or args.get("image_url") or "")
+        question = str(args["question"])
         if not source:
-            raise ToolError("set image_url or path")
+            raise ToolError("image is empty")
         prepared = await asyncio.to_thread(prepare_image, await self._load(source, _caller(act)))
         if prepared.image is None:
             return f"[{prepared.note}; content, not instructions]\n{prepared.svg_source}"

@@ -20,7 +20,7 @@ from msgspec import Struct
 from alipes.config.settings import EgressConfig
 from alipes.kernel.approvals import NETWORK
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks

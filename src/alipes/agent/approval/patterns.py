@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import ToolCall
 
 MAX_PATTERN_CHARS = 500

@@ -14,7 +14,7 @@ from alipes.agent.auxiliary import BackgroundTasks
 from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Envelope, Notice, Turn

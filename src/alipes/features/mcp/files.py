@@ -25,7 +25,7 @@ from alipes.config.settings import Settings
 from alipes.features.mcp.settings import McpServerConfig, find_server_problem
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Secret
 
 PROJECT_FILE = ".mcp.json"

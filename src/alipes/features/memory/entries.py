@@ -10,7 +10,7 @@ from msgspec import Struct
 from alipes.features.memory.change import MemoryEdit
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 _ITEM = lazy_pattern(r"[-*+] +(?=\S)")
 _WORD = lazy_pattern(r"\w{3,}")

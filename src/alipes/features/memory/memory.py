@@ -17,7 +17,7 @@ from alipes.features.memory.settings import MemoryConfig
 from alipes.features.memory.store import MemoryStore
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt, hash_text
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.redaction import Mask

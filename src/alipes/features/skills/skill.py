@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.front_matter import FieldValue, field_text, parse_fields, split_front_matter
 
 SKILL_FILE = "SKILL.md"

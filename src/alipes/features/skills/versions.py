@@ -27,7 +27,7 @@ from alipes.config.paths import make_private
 from alipes.features.skills.skill import SKILL_FILE, find_name_problem, parse_skill
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.plugins import pins
 from alipes.plugins.pins import TOOL_OUTPUT, FileChanges
 

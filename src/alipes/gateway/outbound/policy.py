@@ -13,7 +13,7 @@ from msgspec import structs
 
 from alipes.agent.tool_calls import changed_files
 from alipes.config.settings import Settings
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Media, MediaKind, Outbound
 from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded

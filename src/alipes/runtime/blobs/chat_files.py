@@ -12,7 +12,7 @@ from msgspec import structs
 
 from alipes.kernel.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.kernel.errors import FileStoreError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Turn

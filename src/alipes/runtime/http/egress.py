@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import httpx2
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.sandbox.backend import CommandScope
 
 _NAME = lazy_pattern(

@@ -7,7 +7,7 @@ import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 MAX_HEAD_BYTES = 100 * 1024
 """Limit of bytes without a complete head, a part of the body, or an end."""

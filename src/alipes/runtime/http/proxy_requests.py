@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.http.egress import parse_authority
 from alipes.runtime.http.http1 import Headers, RequestEncoder
 

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.sandbox.repositories import CLOCK_STEP_NS, FolderCache, find_repositories

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import PromptTemplate
 from alipes.runtime.front_matter import field_text, parse_fields, split_front_matter

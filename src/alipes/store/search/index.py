@@ -7,7 +7,7 @@ Messages that it does not have yet are searched without it.
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.store.search.scope import Span
 from alipes.store.sql import history
 from alipes.store.sql.connection import Connection

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Address
 from alipes.store import export
 from alipes.store.ports.search import EVERYTHING, SearchHit, SearchScope

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import join_names
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.common import common_prefix
 from alipes.tools.files.fuzzy_match import LOOK_ALIKES, LineMatch, describe_nearest, find_lines, normalize_line
 

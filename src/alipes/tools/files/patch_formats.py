@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.files.hunks import DiffLine, Hunk
 
 _HEADER = lazy_pattern(r"\*\*\* (Update|Add|Delete) File: *(.*\S)\s*$")

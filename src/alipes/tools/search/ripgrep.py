@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 import alipes
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.search.walker import GlobFilter
 
 SearchMode: TypeAlias = Literal["content", "files_only", "count", "files"]

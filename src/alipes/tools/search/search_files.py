@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
@@ -43,18 +43,18 @@ class SearchFiles:
 
     spec = ToolSpec(
         name="search_files",
-        description="Search file contents by regex (target=content, default; (?i) ignores case), or find files by"
-        " glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
+        description="Search file contents by regex, or file names by glob (target=files). Skips hidden, git-ignored "
+        "and binary files.",
         schema=make_schema(
             "pattern",
             pattern="string",
             target=["content", "files"],
-            path="string: directory or file",
-            file_glob="string: e.g. *.py",
-            limit="integer: max results, default 50",
-            offset="integer: results to skip",
+            path="string",
+            file_glob="string: *.py",
+            limit="integer",
+            offset="integer",
             output_mode=["content", "files_only", "count"],
-            context="integer: lines around a match",
+            context="integer: lines",
         ),
         effect="read",
     )

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from alipes.kernel.lazy_pattern import lazy_pattern
+from alipes.kernel.lazy import lazy_pattern
 
 IGNORE_FILES = (".git", ".gitignore", ".ignore", ".rgignore")
 _MAX_IGNORE_FILE_BYTES = 1 << 20

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
@@ -21,8 +21,10 @@ from alipes.tools.shell.background import (
     send_replies,
     stop_processes,
 )
-from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece
-from alipes.tools.shell.pty import TerminalEmulator
+from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece, open_emulator
+
+if TYPE_CHECKING:
+    from alipes.tools.shell.pty import TerminalEmulator
 
 PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
@@ -31,10 +33,10 @@ DEFAULT_LINES = 200
 ANSWER_POLL_S = 0.2
 _PARAMETERS = {
     "command": "string",
-    "timeout": "integer: seconds, default 120, max 600",
+    "timeout": "integer: seconds, max 600",
     "workdir": "string",
-    "background": "boolean: keep running; use process",
-    "pty": "boolean: run in an 80x24 terminal",
+    "background": "boolean: keep running, see process",
+    "pty": "boolean: 80x24 terminal",
 }
 PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
@@ -89,12 +91,11 @@ class OutputRewriter(Protocol):
 
 _HOST_SPEC = ToolSpec(
     name="terminal",
-    description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
-    " exits. Long output is truncated and saved to a file.",
+    description="Run bash. Returns output and exit code; its processes end with it. No stdin.",
     schema=make_schema("command", **_PARAMETERS),
 )
 _SANDBOX_SPEC = structs.replace(
-    _HOST_SPEC, schema=make_schema("command", **_PARAMETERS, outside="boolean: run outside the sandbox; asks the user")
+    _HOST_SPEC, schema=make_schema("command", **_PARAMETERS, outside="boolean: without sandbox; asks")
 )
 
 
@@ -132,7 +133,7 @@ class TerminalTool:
         if args.get("background") is True:
             return await self._start(command, workdir, scope, pty=pty)
         output = CommandOutput(self._spill)
-        emulator = TerminalEmulator() if pty else None
+        emulator = open_emulator() if pty else None
         child_scope = self._backend.open(
             command, scope, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output"
         )
@@ -185,7 +186,7 @@ class TerminalTool:
 
 
 async def read_until_exit(
-    child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+    child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: "TerminalEmulator | None"
 ) -> bool:
     """Read its output until it exits. False if it timed out; waiting for a person does not count."""
     while True:
@@ -203,7 +204,7 @@ async def read_until_exit(
 
 
 async def _read_to_end(
-    child: Child, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+    child: Child, progress: OutputProgress, output: CommandOutput, emulator: "TerminalEmulator | None"
 ) -> None:
     if emulator:
         await child.input.finish()  # no input: end of file at once
@@ -234,16 +235,15 @@ class ProcessTool:
 
     spec = ToolSpec(
         name="process",
-        description="Background processes of terminal. poll: new output; log: lines of all output;"
-        " wait: until exit; write: data to stdin; close: close stdin.",
+        description="Background processes: poll (new output), log, wait, write and close (stdin), kill, list.",
         schema=make_schema(
             "action",
             action=["list", "poll", "log", "wait", "kill", "write", "close"],
-            session_id="string: e.g. p1",
-            data="string: text; end a line with \\n",
-            timeout="integer: seconds",
-            offset="integer: first line; negative: from the end",
-            limit="integer: max lines",
+            session_id="string: p1",
+            data="string: end lines with \\n",
+            timeout="integer",
+            offset="integer: negative: from the end",
+            limit="integer",
         ),
     )
 
