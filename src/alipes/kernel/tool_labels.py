@@ -206,9 +206,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "skills_list": lambda args: ToolLabel("List skills", _text(args, "query")),
     "skill_view": lambda args: ToolLabel("Read the skill", f"{_text(args, 'name')} {_text(args, 'file')}".rstrip()),
     "skill_manage": lambda args: ToolLabel("Change skills", f"{_text(args, 'action')} {_text(args, 'name')}".strip()),
-    "vision_analyze": lambda args: ToolLabel(
-        "Look at", _text(args, "image") or _text(args, "path") or _text(args, "image_url")
-    ),
+    "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
     "mcp_read_resource": lambda args: ToolLabel("Read", f"{_text(args, 'server')}:{_text(args, 'uri')}"),
     "session_search": lambda args: ToolLabel("Search conversations for", _text(args, "query") or _text(args, "around")),
