@@ -12,6 +12,7 @@ from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput
@@ -29,14 +30,14 @@ MAX_RECEIVED_CHARS, RECEIVED_LINES = 60_000, 600
 """Characters of all documents of one message from a chat, and lines of one; the rest is read when it is needed."""
 RECEIVED_TIMEOUT_S = 15.0
 """Seconds that the messenger waits for a document to be converted."""
-_DOCUMENTS = re.compile(
+_DOCUMENTS = lazy_pattern(
     r"\.(pdf|docx|docm|pptx|pptm|xlsx|xlsm|odt|ods|odp|epub|rtf|html?|csv|tsv|zip|tar|tar\.\w+|tgz)$", re.I
 )
-_DOCUMENT_TYPES = re.compile(
+_DOCUMENT_TYPES = lazy_pattern(
     r"(?i)application/(pdf|rtf|zip|epub\+zip|vnd\.(openxmlformats-office|oasis\.open)document)|text/(rtf|html|csv)"
 )
-_MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
-_RANGE = re.compile(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
+_MENTION = lazy_pattern(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
+_RANGE = lazy_pattern(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
 _PUNCTUATION = ".,;:!?)]}'"
 
 

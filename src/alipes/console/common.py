@@ -1,7 +1,6 @@
 """What the commands share: the store, questions, lists, the results of checks, and the optional programs."""
 
 import asyncio
-import re
 import shlex
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from alipes.console.stdio import is_terminal, terminal_width
 from alipes.console.theme import Theme
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.lazy import lazy_pattern
 from alipes.store.open import open_home_archive, open_home_store
 from alipes.store.ports.archive import Archive
 from alipes.store.sql.store import Store
@@ -34,7 +34,7 @@ T = TypeVar("T")
 MIN_WRAP_WIDTH = 40
 DescriptionRow: TypeAlias = tuple[str, str]
 """Name and text; without a name, the text is a line of its own."""
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+_LABEL = lazy_pattern(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) -> T:

@@ -1,13 +1,13 @@
 """Questions at a terminal without a screen of its own: printed as lines, answered with a line."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.console.render import sanitize
 from alipes.kernel.approvals import answers_to, describe_question, reveal
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice, QuestionAsked
 
 ReadLine: TypeAlias = Callable[[], Awaitable[str | None]]
@@ -18,8 +18,8 @@ _CHOICES: dict[str, ApprovalChoice] = {
     **dict.fromkeys(("a", "always"), "always"),
     **dict.fromkeys(("n", "no"), "no"),
 }
-_PATTERN = re.compile(r"(?is)p(?:attern)?(?:\s+(\S.*))?")
-_BECAUSE = re.compile(r"(?is)(?:e|no?[,:]?\s+because|no[,:])\s+(\S.*)")
+_PATTERN = lazy_pattern(r"(?is)p(?:attern)?(?:\s+(\S.*))?")
+_BECAUSE = lazy_pattern(r"(?is)(?:e|no?[,:]?\s+because|no[,:])\s+(\S.*)")
 _BY = "terminal"
 
 

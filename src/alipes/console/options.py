@@ -12,10 +12,11 @@ from msgspec import Struct
 from alipes.config.paths import DEFAULT_PROFILE, choose_profile
 from alipes.console import help_text
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import PermissionMode
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
-OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: (\[?[A-Z]+\]?))?  +(.*)$", re.MULTILINE)
+OPTION = lazy_pattern(r"^  (?:(-\w), )?--([\w-]+)(?: (\[?[A-Z]+\]?))?  +(.*)$", re.MULTILINE)
 """A line of a help page: short name, name, value (in brackets if it may be missing) and description of an option."""
 PROFILE_OPTION = ("-P", "--profile")
 MISSING = "\0"

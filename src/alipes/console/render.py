@@ -1,10 +1,10 @@
 """Formats values as text: tables, sizes, costs, tool calls and the events of a turn."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from alipes.kernel import formatting, turns
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ Write = Callable[[str], None]
 DIM, RED, PLAIN = "\033[2m", "\033[31m", "\033[0m"
 _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
-_EXIT_STATUS = re.compile(r"\[(exit code -?[1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
-_RETRY_COUNT = re.compile(r"(?: in \d+ s)? \(\d+/\d+\)$")
+_EXIT_STATUS = lazy_pattern(r"\[(exit code -?[1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
+_RETRY_COUNT = lazy_pattern(r"(?: in \d+ s)? \(\d+/\d+\)$")
 _ENDINGS = {
     "stopped": "stopped",
     "steered": "added to the running turn",

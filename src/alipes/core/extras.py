@@ -4,7 +4,6 @@ import asyncio
 import importlib
 import os
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -17,8 +16,6 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Turn
 from alipes.plugins.interruption.attribution import TURN
-from alipes.runtime import packages
-from alipes.runtime.processes.child import open_child
 
 TERMINAL = "terminal"
 YES, NO = "yes", "no"
@@ -30,6 +27,11 @@ RunInstaller: TypeAlias = Callable[[str], Awaitable[None]]
 
 async def run_installer(requirements: str) -> None:
     """Install in a child process, which ends with the turn."""
+    import tempfile  # noqa: PLC0415
+
+    from alipes.runtime import packages  # noqa: PLC0415
+    from alipes.runtime.processes.child import open_child  # noqa: PLC0415
+
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(requirements)
         file.flush()
@@ -71,6 +73,8 @@ class ExtraInstaller:
         async with self._lock:
             if self.is_installed(name):
                 return
+            from alipes.runtime import packages  # noqa: PLC0415
+
             turn = turn or TURN.get()
             if obstacle := packages.find_obstacle():
                 raise ToolError(f"{extras.describe_need(name)}. {obstacle}")

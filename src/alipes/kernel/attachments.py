@@ -3,12 +3,15 @@
 import re
 
 from alipes.kernel.formatting import format_count
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.untrusted import escape_marks, mark_untrusted, to_label
 
 MAX_PATH_CHARS = 300
 _START = "\n\n<attachment "
-_BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL)
+_BLOCK = lazy_pattern(
+    r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL
+)
 
 
 _FOLDER = re.compile(r"\[[^\n]* is a directory with ([\d,]+ entr(?:y|ies))\]")

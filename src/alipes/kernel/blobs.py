@@ -6,9 +6,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
+
 MAX_LABEL_CHARS = 80
-_ODD = re.compile(r"[^A-Za-z0-9._]+")
-_NAME = re.compile(r"[0-9a-f]{32}(?:-[A-Za-z0-9_](?:[A-Za-z0-9_-]|\.(?!\.)){0,119})?", re.ASCII)
+_ODD = lazy_pattern(r"[^A-Za-z0-9._]+")
+_NAME = lazy_pattern(r"[0-9a-f]{32}(?:-[A-Za-z0-9_](?:[A-Za-z0-9_-]|\.(?!\.)){0,119})?", re.ASCII)
 
 
 class BlobInfo(Struct, frozen=True):

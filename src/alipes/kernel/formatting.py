@@ -1,17 +1,17 @@
 """Formats numbers, times, money and excerpts for people. Pure functions."""
 
 import hashlib
-import re
 import time
 from collections.abc import Iterable
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Usage
 
 ID = 6
 """Characters of an id that are shown; any unique prefix is accepted."""
 
 
-_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_OBJECT_ADDRESS = lazy_pattern(r" at 0x[0-9a-fA-F]+")
 
 
 def strip_object_addresses(text: str) -> str:

@@ -7,12 +7,13 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.formatting import format_count
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 
 MAX_OUTCOME_CHARS = 60
 _MAIN_ARGUMENTS = ("command", "path", "pattern", "query", "url", "question", "goal", "name", "prompt")
-_EDITED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(?!/dev/null)(\S.*?)\s*$", re.MULTILINE)
+_EDITED = lazy_pattern(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(?!/dev/null)(\S.*?)\s*$", re.MULTILINE)
 _PROCESS_VERBS = {
     "list": ("List", "background processes"),
     "poll": ("Check", ""),
@@ -22,14 +23,14 @@ _PROCESS_VERBS = {
     "write": ("Type into", ""),
     "close": ("Close the input of", ""),
 }
-_STATUS = re.compile(r"^\[(exit code -?\d+|killed by \w+|timed out[^\]]*)[^\]]*\]$", re.MULTILINE)
-_PROCESS_STATUS = re.compile(r"\[(p\d+) (?:is |was )?((?:running|ended|killed)[^\]]*)\]\s*\Z")
-_OMITTED = re.compile(r"^\[\.\.\. [\d,]+ bytes in ([\d,]+) lines omitted; .* \.\.\.\]$", re.MULTILINE)
-_SLICE = re.compile(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?")
-_SEARCH_MORE = re.compile(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
-_CHANGE = re.compile(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
-_PAGE_SIZE = re.compile(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILINE)
-_FOR_MODEL = re.compile(r"\s*(?:\(rule: [^)]*\)\s*)?(?:Do not try to work around|Finish your investigation)")
+_STATUS = lazy_pattern(r"^\[(exit code -?\d+|killed by \w+|timed out[^\]]*)[^\]]*\]$", re.MULTILINE)
+_PROCESS_STATUS = lazy_pattern(r"\[(p\d+) (?:is |was )?((?:running|ended|killed)[^\]]*)\]\s*\Z")
+_OMITTED = lazy_pattern(r"^\[\.\.\. [\d,]+ bytes in ([\d,]+) lines omitted; .* \.\.\.\]$", re.MULTILINE)
+_SLICE = lazy_pattern(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?")
+_SEARCH_MORE = lazy_pattern(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
+_CHANGE = lazy_pattern(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
+_PAGE_SIZE = lazy_pattern(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILINE)
+_FOR_MODEL = lazy_pattern(r"\s*(?:\(rule: [^)]*\)\s*)?(?:Do not try to work around|Finish your investigation)")
 _BY_PERSON = "; denied by the user"
 """In the result of a call that a person did not allow, who has seen why it was risky."""
 _WORDS = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "result unknown"}

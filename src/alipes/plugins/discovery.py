@@ -31,6 +31,7 @@ from msgspec import Struct, structs
 
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
+from alipes.kernel.lazy import lazy_pattern
 from alipes.plugins.private_packages import use_private_packages
 from alipes.plugins.registration import hook_parameters
 
@@ -39,7 +40,7 @@ GROUPS: dict[str, Kind] = {"alipes.plugins": "native", "hermes_agent.plugins": "
 SHELL_HOOKS = "shell-hooks"
 _YAML = ("plugin.yaml", "plugin.yml")
 _HOOK = ("HOOK.yaml", "HOOK.yml")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
 
 class Manifest(Struct, frozen=True):

@@ -1,13 +1,13 @@
 """What plugins contribute: tools, commands, skills, platforms, each with its owner."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from alipes.kernel.errors import PluginError, ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import MayBeUnavailable, Tool, ToolContext, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound
@@ -19,9 +19,9 @@ CommandHandler: TypeAlias = Callable[[str, Inbound], Awaitable[str | None]]
 """Called with the arguments and the message; the returned text is shown."""
 AVAILABILITY_TIMEOUT = 5.0
 """Seconds within which a tool must say whether it is available."""
-_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SERVER = re.compile(r"mcp__.+?(?=__)")
-_COMMAND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_TOOL = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
+_SERVER = lazy_pattern(r"mcp__.+?(?=__)")
+_COMMAND = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 class ToolContribution(Struct, frozen=True):

@@ -19,6 +19,7 @@ from alipes.config.known_providers import DEMO_MODEL, KEYED, KNOWN, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Usage
@@ -28,7 +29,7 @@ from alipes.runtime.http.clients import ClientScope, HttpClient
 
 _PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
 _LONG = ("long_from", "long_input", "long_output")
-_DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+_DATED = lazy_pattern(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
 LIST_TIMEOUT_S = 2.0

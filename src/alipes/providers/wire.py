@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import re
 import secrets
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, Message, Role, ToolCall, ToolResult
 from alipes.kernel.turns import StopReason, Usage
 from alipes.kernel.untrusted import escape_notice
@@ -21,7 +21,7 @@ MAX_COUNT = 2**53
 JsonObject: TypeAlias = dict[str, Any]
 CACHE_MARK = {"type": "ephemeral"}
 """Marks a prompt cache breakpoint for Anthropic's models."""
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_UNFIT = lazy_pattern(r"[^a-zA-Z0-9_-]")
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 

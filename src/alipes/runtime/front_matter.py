@@ -8,16 +8,18 @@ YAML but clear, such as `description: Use when: ...`, is read as a person means 
 import re
 from typing import TypeAlias
 
+from alipes.kernel.lazy import lazy_pattern
+
 FieldValue: TypeAlias = str | list["FieldValue"] | dict[str, "FieldValue"]
 MAX_CHARS = 64_000
 MAX_DEPTH = 16
-_FRONT = re.compile(r"\A\s*---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT = lazy_pattern(r"\A\s*---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = r"""("[^"]*"|'[^']*'|[^\s"'\[{#&*!|>%@`-][^:#]*?|-[^\s:][^:#]*?)"""
-_KEY = re.compile(_NAME + r"[ \t]*:(?:[ \t]+(.*)|)\Z", re.DOTALL)
-_BLOCK = re.compile(r"([|>])(?:([1-9])?([+-])?|([+-])([1-9]))[ \t]*(?:#.*)?")
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.)|\n[ \t]*)", re.DOTALL)
+_KEY = lazy_pattern(_NAME + r"[ \t]*:(?:[ \t]+(.*)|)\Z", re.DOTALL)
+_BLOCK = lazy_pattern(r"([|>])(?:([1-9])?([+-])?|([+-])([1-9]))[ \t]*(?:#.*)?")
+_ESCAPE = lazy_pattern(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.)|\n[ \t]*)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b", "N": "\x85", "_": "\xa0"}
-_COMMENT = re.compile(r"(?:^|[ \t])#.*")
+_COMMENT = lazy_pattern(r"(?:^|[ \t])#.*")
 
 
 def split_front_matter(text: str) -> tuple[str | None, str]:

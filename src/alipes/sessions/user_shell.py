@@ -8,6 +8,7 @@ from msgspec import structs
 
 from alipes.agent.approval.assessment import assess_call
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import Inbound, Turn
 from alipes.plugins.registry import Contributions
@@ -15,7 +16,7 @@ from alipes.store.sql.store import Store
 from alipes.tools.common import Places
 from alipes.tools.shell.terminal import MAX_TIMEOUT_S
 
-_STATUS = re.compile(r"\A(.*?)\n?\[((?:exit code|killed by|timed out)[^\]]*)\](?:\n\[.*)?\Z", re.DOTALL)
+_STATUS = lazy_pattern(r"\A(.*?)\n?\[((?:exit code|killed by|timed out)[^\]]*)\](?:\n\[.*)?\Z", re.DOTALL)
 ShowOutput = Callable[[str], Awaitable[None]]
 TOOL = "terminal"
 MARK = "!"

@@ -16,8 +16,8 @@ AskUser: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 class Clarify:
     spec = ToolSpec(
         name="clarify",
-        description="Ask the user a question only they can answer; waits for the reply.",
-        schema=make_schema("question", question="string", choices="strings: a few short answers"),
+        description="Ask the user what only they can answer.",
+        schema=make_schema("question", question="string", choices="strings: a few, short"),
         effect="read",  # asked again after a crash
     )
 

@@ -53,11 +53,11 @@ class ExecuteCode:
         self._tools = {name: [*given] if isinstance(given, dict) else [] for name, given in found.items()}
         self._env, self._spill, self._backend = env, spill, backend or HostBackend()
         self._seconds, self._calls = limits.seconds, limits.calls
-        names = ", ".join(f"{name}({', '.join(given)})" for name, given in self._tools.items())
+        names = ", ".join(self._tools)
         self.spec = ToolSpec(
             name="execute_code",
-            description="Run Python for multi-step work or large data; returns only printed output. Available"
-            f" functions, which return text or raise ToolError: {names}.",
+            description="Run Python for multi-step work or large data; returns only printed output. These tools are"
+            f" functions with the same arguments, which return text or raise ToolError: {names}.",
             schema=make_schema("code", code="string"),
         )
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from alipes.config.extras import explain_missing
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
@@ -32,7 +33,7 @@ MAX_SIDE_PIXELS = 1568
 MAX_PIXELS = 80_000_000
 """Limit against decompression bombs."""
 MAX_SVG_CHARS = 40_000
-_SVG = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!DOCTYPE[^>]*>\s*)?<svg[\s>]", re.DOTALL)
+_SVG = lazy_pattern(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!DOCTYPE[^>]*>\s*)?<svg[\s>]", re.DOTALL)
 LoadImage: TypeAlias = Callable[[str, ToolContext], Awaitable[bytes]]
 """Path or URL of an image, and for which call it is loaded, to its bytes. Raises `ToolError`."""
 AskVisionModel: TypeAlias = Callable[[str, Image | None], Awaitable[str | None]]
@@ -177,9 +178,7 @@ class VisionAnalyze:
     spec = ToolSpec(
         name="vision_analyze",
         description="Answer a question about an image.",
-        schema=make_schema(
-            "question", image_url="string: http(s) or data URL", path="string: or a file path", question="string"
-        ),
+        schema=make_schema("question", image_url="string", path="string: or a file", question="string"),
         effect="read",
         untrusted=True,
     )

@@ -20,8 +20,8 @@ class ModelMixer(Protocol):
 class MixtureOfAgents:
     spec = ToolSpec(
         name="mixture_of_agents",
-        description="Ask several models a hard question in parallel; an aggregator combines their answers.",
-        schema=make_schema("prompt", prompt="string: with all context needed", models="strings", aggregator="string"),
+        description="Ask several models a hard question; an aggregator combines their answers.",
+        schema=make_schema("prompt", prompt="string: with all context", models="strings", aggregator="string"),
         effect="read",
     )
 

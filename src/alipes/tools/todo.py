@@ -33,14 +33,14 @@ WriteTodos: TypeAlias = Callable[[str, TodoItems], Awaitable[None]]
 class Todo:
     spec = ToolSpec(
         name="todo",
-        description="Keep a todo list for multi-step work. Omit todos to read the list.",
+        description="Todo list for multi-step work. Omit todos to read it.",
         schema=make_schema(
             "",
             todos={
                 "type": "array",
                 "items": make_schema("id", id="string", content="string", status=[*get_args(TodoStatus)]),
             },
-            merge="boolean: update by id instead of replacing the list",
+            merge="boolean: update by id",
         ),
     )
 

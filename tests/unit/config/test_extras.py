@@ -69,3 +69,8 @@ def test_words_mean_extras():
     assert tuple(extras.expand(["all"])) == tuple(extras.EXTRAS)
     with pytest.raises(KeyError):
         tuple(extras.expand(["wob"]))
+
+
+def test_libraries_that_reading_a_page_never_calls_are_not_installed():
+    assert not {"babel", "htmldate", "dateparser", "regex", "pytz"} & pinned("web")
+    assert {"trafilatura", "courlan", "lxml", "justext", "feedparser"} <= pinned("web")

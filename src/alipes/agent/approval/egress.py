@@ -21,6 +21,7 @@ from msgspec import Struct
 from alipes.config.settings import EgressConfig
 from alipes.kernel.approvals import NETWORK
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered, denial_reason
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks
@@ -53,7 +54,7 @@ MAX_PROJECTS = 1024
 """Conversations whose git remotes are remembered."""
 MAX_GIT_CONFIG_BYTES = 1_000_000
 HOW_TO_ALLOW = "To allow it, add it to egress.allow in config.toml."
-_SCP_URL = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9a-fA-F:]+\]|[^@/:\s]+):(?!//)")
+_SCP_URL = lazy_pattern(r"(?:[^@/:\s]+@)?(\[[0-9a-fA-F:]+\]|[^@/:\s]+):(?!//)")
 
 
 class DeniedByPerson(str):

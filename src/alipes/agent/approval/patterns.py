@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import ToolCall
 
 MAX_PATTERN_CHARS = 500
@@ -113,7 +114,7 @@ def split_commands(text: str) -> list[list[str]] | None:
     return None if any(_is_special(words[0]) for words in kept) else kept or None
 
 
-_PART = re.compile(r"""(?P<plain>[^\s'"\\`$(){}<>|;&!#]+)|'(?P<single>[^']*)'|"(?P<double>[^"\\`$!]*)\"""")
+_PART = lazy_pattern(r"""(?P<plain>[^\s'"\\`$(){}<>|;&!#]+)|'(?P<single>[^']*)'|"(?P<double>[^"\\`$!]*)\"""")
 """A plain piece of a word, or a quoted one without expansions."""
 _KEYWORDS = frozenset(
     (

@@ -55,16 +55,10 @@ class SessionSearch:
 
     spec = ToolSpec(
         name="session_search",
-        description="Search what was said in earlier conversations and in this one (also parts that were compacted), "
-        "by words. To read on, pass the number of a hit as around.",
+        description="Search by words what was said in earlier conversations and in this one (also compacted parts). "
+        "To read on, pass the number of a hit as around.",
         schema=make_schema(
-            "",
-            query="string",
-            scope=[*_SCOPES],
-            limit="integer: max hits, default 10",
-            around="integer: number of a message; returns the messages near it",
-            before="integer",
-            after="integer",
+            "", query="string", scope=[*_SCOPES], limit="integer", around="integer", before="integer", after="integer"
         ),
         effect="read",
     )

@@ -46,6 +46,9 @@ def install(source: Source, options: InstallOptions) -> int:
         name = fetched.found.name
         _refuse_duplicate(directory, name)
         print_rows(describe.describe_plugin(fetched, source, reading.variables))
+        if fetched.plan.error and options.packages:
+            _print_note(f"{name} was not installed. To install it without its packages, add --no-packages.")
+            return 1
         question = f"Install {'and enable ' if options.enable else ''}{name}?"
         if not options.yes and not confirm(question, "install it"):
             _print_note("nothing installed")
@@ -87,7 +90,7 @@ def update(name: str, options: InstallOptions) -> int:
         if fetched.found.name != name:
             raise ConfigError(f"{source} is now called {fetched.found.name}: install that one and remove {name}.")
         pin = _make_version(source, fetched)
-        if fetched.plan.error and old.now.dependencies:
+        if fetched.plan.error and options.packages:
             raise ConfigError(f"{name} was not updated: {fetched.plan.error}")
         wanted = fetched.plan.installed if options.packages else old.now.dependencies
         if pin.sha256 == old.now.sha256 and wanted == old.now.dependencies:

@@ -14,6 +14,7 @@ from alipes.agent.auxiliary import BackgroundTasks
 from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Envelope, Notice, Turn
@@ -29,12 +30,12 @@ CLOSE_TIMEOUT_S = 3.0
 NO_PROJECT_FILES = frozenset({"todo", "memory", "send_file", "image_generate"})
 """Tools that write, but never files of the project."""
 WORDS = 70
-_READ_ONLY = re.compile(
+_READ_ONLY = lazy_pattern(
     r"(?:ls|cat|head|tail|wc|pwd|echo|grep|stat|du|df|date|whoami|which|id|uname|git (?:status|log|diff|show))(?: |$)"
 )
-_PLAIN = re.compile(r"[\w ./,:=@%+~^*?'\"\[\]{}#-]*")
+_PLAIN = lazy_pattern(r"[\w ./,:=@%+~^*?'\"\[\]{}#-]*")
 """Characters of a command without redirections and substitutions."""
-_WRITES_OUTPUT = re.compile(r"--output|-o\b")
+_WRITES_OUTPUT = lazy_pattern(r"--output|-o\b")
 
 
 class TurnCheckpoints:

@@ -25,17 +25,18 @@ from alipes.config.settings import Settings
 from alipes.features.mcp.settings import McpServerConfig, find_server_problem
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Secret
 
 PROJECT_FILE = ".mcp.json"
 PROGRAMS = ("claude-desktop", "claude-code", "cursor", "hermes")
 _FIELDS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled", "enabled", "description")
 """What is understood of an entry; the rest is reported."""
-_SCHEME = re.compile(r"(?i)(bearer|basic|token) +(\S.*)")
-_SECRET_HEADER = re.compile(r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth).*")
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SCHEME = lazy_pattern(r"(?i)(bearer|basic|token) +(\S.*)")
+_SECRET_HEADER = lazy_pattern(r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth).*")
+_VARIABLE = lazy_pattern(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}` and `${NAME:-default}` as in Claude Code and Hermes, `${env:NAME}` as in Cursor."""
-_FOLDER = re.compile(r"\$\{(?:workspaceFolder|CLAUDE_PROJECT_DIR)\}")
+_FOLDER = lazy_pattern(r"\$\{(?:workspaceFolder|CLAUDE_PROJECT_DIR)\}")
 
 
 class FoundServer(Struct, frozen=True):

@@ -3,7 +3,6 @@
 An entry is a list item with its continuation lines, or a line of its own. Headings are not entries.
 """
 
-import re
 from itertools import combinations
 
 from msgspec import Struct
@@ -11,9 +10,10 @@ from msgspec import Struct
 from alipes.features.memory.change import MemoryEdit
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.lazy import lazy_pattern
 
-_ITEM = re.compile(r"[-*+] +(?=\S)")
-_WORD = re.compile(r"\w{3,}")
+_ITEM = lazy_pattern(r"[-*+] +(?=\S)")
+_WORD = lazy_pattern(r"\w{3,}")
 MAX_LISTED = 5
 MIN_OVERLAP = 0.25
 """Share of common words from which on two entries may be merged."""

@@ -18,16 +18,15 @@ class MemoryTool:
     spec = ToolSpec(
         name="memory",
         description=(
-            "Notes kept across conversations. Save what stays useful: `user` for who the user is and what they "
-            "prefer, `memory` for decisions, conventions and lessons about the work. One short fact per entry; no "
-            "task progress, no secrets. Replace outdated entries instead of adding."
+            "Lasting notes, one short fact each. user: who they are, what they prefer. memory: decisions, conventions, "
+            "lessons. No progress, no secrets; replace what is outdated."
         ),
         schema=make_schema(
             "action target",
             action=[*get_args(MemoryAction), READ],
             target=[*get_args(MemoryTarget)],
-            content="string: the entry, for add and replace",
-            old_text="string: a unique part of the entry to replace or remove",
+            content="string",
+            old_text="string: unique part of the entry",
         ),
     )
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.front_matter import FieldValue, field_text, parse_fields, split_front_matter
 
 SKILL_FILE = "SKILL.md"
@@ -21,10 +22,10 @@ MAX_COMPATIBILITY_CHARS = 500
 MAX_SKILL_BYTES = 1_000_000
 """Largest SKILL.md that is read."""
 SPEC_FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+NAME = lazy_pattern(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 """A name as the specification wants it."""
-_NOT_IN_NAMES = re.compile(r"[^\w]+", re.ASCII)
-_TOOLS = re.compile(r"(?:[^\s,(]|\([^)]*\))+")
+_NOT_IN_NAMES = lazy_pattern(r"[^\w]+", re.ASCII)
+_TOOLS = lazy_pattern(r"(?:[^\s,(]|\([^)]*\))+")
 
 SkillOrigin: TypeAlias = Literal["home", "folder", "project", "plugin"]
 SkillState: TypeAlias = Literal["on", "off", "new", "changed", "broken", "shadowed"]

@@ -47,7 +47,7 @@ class SkillView:
     spec = ToolSpec(
         name="skill_view",
         description="Read a skill, or one of its files.",
-        schema=make_schema("name", name="string", file="string: path in its folder"),
+        schema=make_schema("name", name="string", file="string"),
         effect="read",
     )
 
@@ -66,7 +66,7 @@ class SkillView:
 class SkillManage:
     spec = ToolSpec(
         name="skill_manage",
-        description="Keep a reusable procedure as a skill. content: the whole SKILL.md or file; versions are kept.",
+        description="Keep a reusable procedure as a skill. content: the whole file.",
         schema=make_schema(
             "action name",
             action=[*ACTIONS],

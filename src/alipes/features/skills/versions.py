@@ -11,7 +11,6 @@ becomes a version of its own before something else is written. Everything here b
 
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import time
@@ -28,6 +27,7 @@ from alipes.config.paths import make_private
 from alipes.features.skills.skill import SKILL_FILE, find_name_problem, parse_skill
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.lazy import lazy_pattern
 from alipes.plugins import pins
 from alipes.plugins.pins import TOOL_OUTPUT, FileChanges
 
@@ -35,7 +35,7 @@ MAX_FILES = 2000
 MAX_BYTES = 50_000_000
 MAX_VERSIONS = 100
 """Versions of a skill that are kept."""
-_VERSION = re.compile(r"(\d{6})\.json")
+_VERSION = lazy_pattern(r"(\d{6})\.json")
 ChangeAuthor: TypeAlias = Literal["person", "model", "install", "learning", "hand"]
 """`learning`: proposed by the agent and accepted. `hand`: edited on disk, found later."""
 

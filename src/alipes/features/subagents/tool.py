@@ -15,19 +15,15 @@ MAX_TASKS = 16
 class DelegateTask:
     spec = ToolSpec(
         name="delegate_task",
-        description="Give tasks to parallel subagents. Each sees only its goal and context and returns a report.",
+        description="Give tasks to parallel subagents. Each sees only its goal and context, and reports.",
         schema=make_schema(
             "",
-            goal="string: the task, or the common goal of tasks",
-            context="string: all they need to know",
-            tasks={
-                "type": "array",
-                "description": "for several tasks",
-                "items": make_schema("goal", goal="string", context="string"),
-            },
+            goal="string: the task, or that of all tasks",
+            context="string: all they need",
+            tasks={"type": "array", "items": make_schema("goal", goal="string", context="string")},
             model="string",
-            tools="strings: a subset of yours",
-            background="boolean: do not wait; reports arrive as notices",
+            tools="strings",
+            background="boolean: reports come as notices",
         ),
         # parallel with other calls, and repeated after a crash: it then finds the subagents it started
         effect="read",

@@ -15,11 +15,14 @@ import os
 import re
 import resource
 import sys
+import types
 from typing import Any
 from urllib.parse import urljoin
 
 MAX_MEMORY_BYTES = 1_500_000_000
 MAX_TITLE_CHARS = 300
+NOT_USED = {"babel": ("Locale", "UnknownLocaleError"), "htmldate": ("find_date",)}
+"""What trafilatura imports for the metadata of pages and for lists of links, which nobody asks for here."""
 MAX_FEED_ENTRIES = 100
 MIN_ARTICLE_CHARS = 250
 """A shorter article is replaced by all text of the page, if that is more."""
@@ -72,8 +75,23 @@ def clean(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))).strip()
 
 
+def load_trafilatura() -> Any:
+    """With stand-ins for the libraries of dates and languages, which are not installed: see ADR 38."""
+    if "trafilatura" in sys.modules:
+        return sys.modules["trafilatura"]
+    stand_ins = {name: types.ModuleType(name) for name in NOT_USED if name not in sys.modules}
+    for name, module in stand_ins.items():
+        vars(module).update({member: type(member, (Exception,), {}) for member in NOT_USED[name]})
+    sys.modules.update(stand_ins)
+    try:
+        return importlib.import_module("trafilatura")
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
+
+
 def convert_html(job: dict[str, Any], data: bytes) -> dict[str, Any]:
-    trafilatura, html = importlib.import_module("trafilatura"), importlib.import_module("lxml.html")
+    trafilatura, html = load_trafilatura(), importlib.import_module("lxml.html")
     text = decode(data, job["charset"])
     if not text.strip():
         raise Unreadable("it is empty")
@@ -197,7 +215,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if "--prepare" in sys.argv:
         with contextlib.suppress(ImportError):  # the first job reports it
-            importlib.import_module("trafilatura")
+            load_trafilatura()
     with open(answers, "wb") as output:
         gc.disable()  # a tree has many objects and no cycles that matter before the next job
         while line := sys.stdin.buffer.readline():

@@ -30,13 +30,13 @@ class WebExtract:
 
     spec = ToolSpec(
         name="web_extract",
-        description="Read web pages, PDFs, feeds or images as Markdown. Cite pages as [n]; the user gets the list.",
+        description="Read web pages, PDFs, feeds or images as Markdown. Cite pages as [n].",
         schema=make_schema(
             "urls",
             urls="strings",
-            question="string: get an answer instead of the text",
+            question="string: answered instead of the text",
             char_limit="integer",
-            offset="integer: where to read on",
+            offset="integer: read on from",
         ),
         effect="read",
         untrusted=True,

@@ -13,13 +13,14 @@ from msgspec import structs
 
 from alipes.agent.tool_calls import changed_files
 from alipes.config.settings import Settings
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Media, MediaKind, Outbound
 from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded
 from alipes.tools.common import make_places
 
-_MEDIA_LINE = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
-_MARKDOWN_IMAGE = re.compile(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
+_MEDIA_LINE = lazy_pattern(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
+_MARKDOWN_IMAGE = lazy_pattern(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
 _KINDS: dict[str, MediaKind] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp"), "image"),
     **dict.fromkeys((".mp3", ".m4a", ".wav", ".flac"), "audio"),

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from alipes.kernel.blobs import BlobStore, content_id, is_blob_name, make_blob_name
 from alipes.kernel.errors import FileStoreError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Turn
@@ -20,7 +21,7 @@ from alipes.runtime.blobs.folder import FolderBlobs
 log = logging.getLogger(__name__)
 COPIES = "blobs"
 """The folder of copies, beside the folders of the messengers."""
-_AFTER_FOLDER = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
+_AFTER_FOLDER = lazy_pattern(r"[0-9A-Za-z._-]+", re.ASCII)
 
 
 class ChatFiles:

@@ -1,6 +1,5 @@
 """Egress requests: who wants to connect where, and who decides; hosts in one normal form."""
 
-import re
 import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv6Address, ip_address
@@ -9,14 +8,15 @@ from typing import Literal, TypeAlias
 import httpx2
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.sandbox.backend import CommandScope
 
-_NAME = re.compile(
+_NAME = lazy_pattern(
     r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 )
-_NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
+_NUMBERS = lazy_pattern(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 """IPv4 addresses as `inet_aton` reads them: decimal, octal or hexadecimal, in one to four parts."""
-_LAST_NUMBER = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)")
+_LAST_NUMBER = lazy_pattern(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)")
 
 
 class EgressRequest(Struct, frozen=True):

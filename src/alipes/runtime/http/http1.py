@@ -3,18 +3,18 @@
 Responses are parsed by llhttp: see docs/adr/0017.
 """
 
-import re
-
 import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
+
 MAX_HEAD_BYTES = 100 * 1024
 """Limit of bytes without a complete head, a part of the body, or an end."""
 MAX_LENGTH_DIGITS = 20
-_TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
-_TARGET = re.compile(rb"[\x21-\x7e]+")
-_VALUE = re.compile(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
+_TOKEN = lazy_pattern(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
+_TARGET = lazy_pattern(rb"[\x21-\x7e]+")
+_VALUE = lazy_pattern(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
 
 _SPECIAL = {b"host", b"connection", b"content-length", b"transfer-encoding"}
 """Headers that determine framing and host."""

@@ -1,12 +1,12 @@
 """What clients send to the egress proxy: HTTP/1 requests, and the first bytes inside a tunnel. No sockets."""
 
-import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.http.egress import parse_authority
 from alipes.runtime.http.http1 import Headers, RequestEncoder
 
@@ -15,8 +15,8 @@ MAX_HEAD_BYTES = 64 * 1024
 _CLIENT_HELLO, _SERVER_NAME = 1, 0
 _HOP_BY_HOP = {b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive", b"te", b"upgrade", b"host"}
 MAX_LINE_BYTES = 8 * 1024
-_TEXT = re.compile(rb"[\t\r -~]*")
-_REQUEST_LINE = re.compile(rb"\s*[!-~]+[ \t]+\S+[ \t]+HTTP/")
+_TEXT = lazy_pattern(rb"[\t\r -~]*")
+_REQUEST_LINE = lazy_pattern(rb"\s*[!-~]+[ \t]+\S+[ \t]+HTTP/")
 
 
 class BadRequest(Exception):

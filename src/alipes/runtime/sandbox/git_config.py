@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.sandbox.repositories import CLOCK_STEP_NS, FolderCache, FoundRepositories, find_repositories
@@ -31,7 +32,7 @@ FRESH_S = 2.0
 """For how long a comparison also counts as the state before the next command."""
 HOME_ALIASES = ("config", "--global", "--includes", "--null", "--name-only", "--get-regexp", r"^alias\.")
 FILES = ("config", "config.worktree", "info/attributes")
-RUNS_PROGRAMS = re.compile(
+RUNS_PROGRAMS = lazy_pattern(
     r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
     r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|external|program|tool|path|browser"
     r"|editor|pager|askpass|hookspath|fsmonitor|gitproxy|attributesfile|templatedir|worktree|tunnel|httpd|smtpserver"

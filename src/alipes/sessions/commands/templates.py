@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import PromptTemplate
 from alipes.runtime.front_matter import field_text, parse_fields, split_front_matter
@@ -22,12 +23,12 @@ MAX_DEPTH = 4
 HOME_FOLDERS = (".claude/commands", ".pi/agent/prompts")
 """In the person's home, besides `commands` in the home of alipes; later folders take precedence."""
 PROJECT_FOLDERS = (".pi/prompts", ".claude/commands", ".alipes/commands")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_ARGUMENT = re.compile(
+_NAME = lazy_pattern(r"[a-z0-9][a-z0-9_.-]*")
+_ARGUMENT = lazy_pattern(
     r"\$(?:(?P<all>ARGUMENTS\b|@)|(?P<one>\d)|\{(?P<index>\d+)(?::-(?P<default>[^}]*))?\}"
     r"|\{(?:@|ARGUMENTS)(?::(?P<first>\d+)(?::(?P<count>\d+))?)?\})"
 )
-_SHELL = re.compile(r"!`([^`\n]+)`")
+_SHELL = lazy_pattern(r"!`([^`\n]+)`")
 
 
 class _Folder(Struct, frozen=True):

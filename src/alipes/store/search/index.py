@@ -4,10 +4,10 @@ The index of parts has groups of three letters. It holds no text, so what it fin
 Messages that it does not have yet are searched without it.
 """
 
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.store.search.scope import Span
 from alipes.store.sql import history
 from alipes.store.sql.connection import Connection
@@ -21,7 +21,7 @@ MAX_TRIGRAMS = 64
 """Of a query."""
 TRIGRAMS = "trigrams"
 _DENSE_LETTERS = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
-_DENSE = re.compile(f"(?<={_DENSE_LETTERS})(?={_DENSE_LETTERS})")
+_DENSE = lazy_pattern(f"(?<={_DENSE_LETTERS})(?={_DENSE_LETTERS})")
 _SEPARATOR = "\x01"
 """Between Chinese, Japanese and Korean characters, of which two are a word already: so they make a group of three."""
 

@@ -1,11 +1,11 @@
 """Search over messages: by words, by parts of words, and by meaning. A query is plain text, never FTS5's language."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import Address
 from alipes.store import export
 from alipes.store.ports.search import EVERYTHING, SearchHit, SearchScope
@@ -29,7 +29,7 @@ _CONTEXT_CHARS = 60
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
 _FUSION = 60
 """Of reciprocal rank fusion: how little the first places count more than the next ones."""
-_UNSPACED = re.compile(
+_UNSPACED = lazy_pattern(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Letters of languages that are written without spaces between words."""

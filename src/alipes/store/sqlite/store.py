@@ -9,17 +9,18 @@ import math
 import sqlite3
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld, StoreError
+from alipes.kernel.lazy import lazy_object
 from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.runtime.subscription import Subscription
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import OnOp
-from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.sql.changes import HomeChangeFeed
 from alipes.store.sql.errors import is_disk_full
 from alipes.store.sql.health import StoreHealth
@@ -27,12 +28,12 @@ from alipes.store.sql.store import Store
 from alipes.store.sql.store_tasks import StoreTasks
 from alipes.store.sql.turns import SqlTurns
 from alipes.store.sqlite import peers
-from alipes.store.sqlite.archive import SqliteArchive
 from alipes.store.sqlite.database import SqliteDatabase, open_database
 from alipes.store.sqlite.files import DATABASE_FILE, is_writable
 from alipes.store.sqlite.migrations.migrations import SCHEMA, schema_version
 from alipes.store.sqlite.peers import LocalBus, Processes, open_processes
 
+INDEXER = "alipes.store.search.indexer"
 log = logging.getLogger(__name__)
 
 EXIT_POLL_S = 0.1
@@ -267,8 +268,10 @@ class SqliteStore(Store):
             bus=bus,
             schedule_changes=self.local_schedule_changes,
         )
-        self.archive, self.health = SqliteArchive(database), SqliteHealth(database)
-        self.search_indexer = SqlSearchIndexer(database)
+        self.archive, self.health = lazy_object(lambda: _open_archive(database)), SqliteHealth(database)
+        self.search_indexer = lazy_object(
+            lambda: import_module("alipes.store.search.indexer").SqlSearchIndexer(database)
+        )
 
 
 @asynccontextmanager
@@ -324,7 +327,12 @@ async def _enter_archive(stack: AsyncExitStack, home: Path) -> Archive:
         except StoreError as error:
             if not path.exists() or not is_disk_full(error):
                 raise
-    return SqliteArchive(await stack.enter_async_context(open_database(path, read_only=True)))
+    return _open_archive(await stack.enter_async_context(open_database(path, read_only=True)))
+
+
+def _open_archive(database: SqliteDatabase) -> Archive:
+    archive: Archive = import_module("alipes.store.sqlite.archive").SqliteArchive(database)
+    return archive
 
 
 def _check_old_processes(processes: Processes, path: Path) -> None:

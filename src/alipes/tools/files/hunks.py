@@ -1,6 +1,5 @@
 """Applies hunks and string replacements to a text, tolerating small differences in the old lines."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -9,12 +8,13 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import join_names
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.common import common_prefix
 from alipes.tools.files.fuzzy_match import LOOK_ALIKES, LineMatch, describe_nearest, find_lines, normalize_line
 
 MAX_NAMED_LINES = 10
 DiffLine: TypeAlias = tuple[Literal[" ", "-", "+"], str]
-_ESCAPE = re.compile(r"\\([nrt\"'\\])")
+_ESCAPE = lazy_pattern(r"\\([nrt\"'\\])")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 

@@ -160,8 +160,8 @@ class Patch:
 
     spec = ToolSpec(
         name="patch",
-        description="Edit text files. mode=replace: replace old_string, unique in path, with new_string."
-        " mode=patch: apply a unified diff or `*** Begin Patch` to several files, all or nothing.",
+        description="Edit text files. replace: old_string, unique in path, becomes new_string. patch: a unified diff"
+        " or `*** Begin Patch` for several files, all or nothing.",
         schema=make_schema(
             "mode",
             mode=["replace", "patch"],

@@ -7,14 +7,15 @@ from typing import Literal
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.files.hunks import DiffLine, Hunk
 
-_HEADER = re.compile(r"\*\*\* (Update|Add|Delete) File: *(.*\S)\s*$")
-_MOVE = re.compile(r"\*\*\* Move to: *(.*\S)\s*$")
-_FENCE = re.compile(r"\s*(?:```\w*|(?:apply_patch\s+)?<<\s*['\"]?EOF['\"]?|EOF)?\s*$")
-_RANGE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HEADER = lazy_pattern(r"\*\*\* (Update|Add|Delete) File: *(.*\S)\s*$")
+_MOVE = lazy_pattern(r"\*\*\* Move to: *(.*\S)\s*$")
+_FENCE = lazy_pattern(r"\s*(?:```\w*|(?:apply_patch\s+)?<<\s*['\"]?EOF['\"]?|EOF)?\s*$")
+_RANGE = lazy_pattern(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _BINARY = ("GIT binary patch", "Binary files ")
-_QUOTED = re.compile(rb"\\([0-7]{3}|.)")
+_QUOTED = lazy_pattern(rb"\\([0-7]{3}|.)")
 _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 DEV_NULL = "/dev/null"
 

@@ -131,10 +131,7 @@ class ReadFile:
         name="read_file",
         description="Read a text file or document (pdf, office, epub, zip, tar), view an image or list a directory.",
         schema=make_schema(
-            "path",
-            path="string",
-            offset="integer: first line, from 1; negative: from the end",
-            limit="integer: max lines, default 2000",
+            "path", path="string", offset="integer: line; negative: from the end", limit="integer: default 2000"
         ),
         effect="read",
     )

@@ -194,7 +194,7 @@ class WriteFile:
 
     spec = ToolSpec(
         name="write_file",
-        description="Create or overwrite a text file and missing directories.",
+        description="Create or overwrite a text file, with its directories.",
         schema=make_schema("path content", path="string", content="string"),
     )
 

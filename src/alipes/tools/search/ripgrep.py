@@ -14,12 +14,13 @@ import msgspec
 from msgspec import Struct, structs
 
 import alipes
+from alipes.kernel.lazy import lazy_pattern
 from alipes.tools.search.walker import MAX_UTF16_BYTES, GlobFilter
 
 SearchMode: TypeAlias = Literal["content", "files_only", "count", "files"]
 MAX_FILE_BYTES = 16 << 20
 """Larger files are searched only if they are named themselves."""
-_PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
+_PLAIN = lazy_pattern(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
 _WALKER = "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker; walker.main(sys.argv[2])"
 MAX_LINE_CHARS = 300

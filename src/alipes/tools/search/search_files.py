@@ -13,6 +13,7 @@ from typing import cast
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.beneath import NAMED, open_beneath
@@ -39,8 +40,8 @@ DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 MAX_CONTEXT = 10
 TIMEOUT_S = 60.0
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
-_MAGIC = re.compile(r"[*?\[{]")
+_BREAK = lazy_pattern(r"\n|(?<!\\)(?:\\\\)*\\n")
+_MAGIC = lazy_pattern(r"[*?\[{]")
 
 
 class SearchFiles:
@@ -48,18 +49,18 @@ class SearchFiles:
 
     spec = ToolSpec(
         name="search_files",
-        description="Search file contents by regex (target=content, default; (?i) ignores case), or find files by"
-        " glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
+        description="Search file contents by regex, or file names by glob (target=files). Skips hidden, git-ignored "
+        "and binary files.",
         schema=make_schema(
             "pattern",
             pattern="string",
             target=["content", "files"],
-            path="string: directory or file",
-            file_glob="string: e.g. *.py",
-            limit="integer: max results, default 50",
-            offset="integer: results to skip",
+            path="string",
+            file_glob="string: *.py",
+            limit="integer",
+            offset="integer",
             output_mode=["content", "files_only", "count"],
-            context="integer: lines around a match",
+            context="integer: lines",
         ),
         effect="read",
     )

@@ -15,6 +15,8 @@ from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from alipes.kernel.lazy import lazy_pattern
+
 IGNORE_FILES = (".git", ".gitignore", ".ignore", ".rgignore")
 _MAX_IGNORE_FILE_BYTES = 1 << 20
 SAMPLE_BYTES = 65536
@@ -23,10 +25,10 @@ MAX_LINE_BYTES = 1 << 20
 """Bytes of a line that are searched."""
 MAX_UTF16_BYTES = 64 << 20
 """Largest UTF-16 file, as it is loaded into memory."""
-_LITERAL = re.compile(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
-_SINGLE_LINE = re.compile(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
+_LITERAL = lazy_pattern(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
+_SINGLE_LINE = lazy_pattern(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
 """Patterns that cannot match across lines: the whole file is checked once before its lines."""
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_BRACES = lazy_pattern(r"\{([^{}]*,[^{}]*)\}")
 _UTF16_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from alipes.kernel.errors import AlipesError, StoreError, ToolError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
-from alipes.tools.shell.output import ProcessLog, SpillFolder
-from alipes.tools.shell.pty import TerminalEmulator
+from alipes.tools.shell.output import ProcessLog, SpillFolder, open_emulator
+
+if TYPE_CHECKING:
+    from alipes.tools.shell.pty import TerminalEmulator
 
 if TYPE_CHECKING:
     from alipes.store.sql.background import BackgroundProcessStore
@@ -46,7 +48,7 @@ class BackgroundProcess:
         self._subscribers: list[asyncio.Queue[bytes]] = []
         self._watchers: list[asyncio.Event] = []
 
-    async def run(self, opening: AbstractAsyncContextManager[Child], emulator: TerminalEmulator | None) -> None:
+    async def run(self, opening: AbstractAsyncContextManager[Child], emulator: "TerminalEmulator | None") -> None:
         """Read its output until it exits. Cancelling kills it and all its descendants."""
         try:
             async with opening as child:
@@ -190,7 +192,7 @@ async def stop_processes(processes: Iterable[BackgroundProcess], grace: float) -
     await asyncio.wait([process.task for process in running])
 
 
-async def send_replies(child: Child, emulator: TerminalEmulator) -> None:
+async def send_replies(child: Child, emulator: "TerminalEmulator") -> None:
     """Send the replies of the emulated terminal to the program."""
     if emulator.replies:
         with suppress(OSError):
@@ -264,7 +266,7 @@ class BackgroundProcesses:
         Raises `ToolError` if it cannot be started. Cancelled, it leaves nothing running.
         """
         self._check_limits(scope.session)
-        emulator = TerminalEmulator() if pty else None
+        emulator = open_emulator() if pty else None
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", scope, command, ProcessLog(self._spill, emulator))
         child = self._backend.open(command, scope, cwd=cwd, env=env, link="terminal" if pty else "pipes")

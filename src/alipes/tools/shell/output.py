@@ -6,12 +6,13 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alipes.kernel.errors import ToolError
 from alipes.runtime.redaction import mask_cut, split_ready
 from alipes.tools.common import common_prefix
-from alipes.tools.shell.pty import TerminalEmulator
 
 HEAD_BYTES, TAIL_BYTES = 8_000, 12_000
 """Bytes shown from the start and the end of a long output."""
@@ -22,6 +23,9 @@ _ESCAPES = (
     r"|[ -/]*[0-~]?)"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
+
+if TYPE_CHECKING:
+    from alipes.tools.shell.pty import TerminalEmulator
 _OVERSTRUCK = r"[^\n\x08]\x08"
 _CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
 RING_BYTES = 64 * 1024
@@ -84,6 +88,12 @@ class SpillFolder:
             room -= stat.st_size
             if room < 0 or stat.st_mtime < oldest:
                 Path(path).unlink(missing_ok=True)
+
+
+def open_emulator() -> "TerminalEmulator":
+    """Imported with the first command that needs a terminal."""
+    emulator: TerminalEmulator = import_module("alipes.tools.shell.pty").TerminalEmulator()
+    return emulator
 
 
 class CommandOutput:
@@ -185,7 +195,7 @@ class SpillFile:
 class ProcessLog:
     """Output of a background process: the end in memory, all of it in a file once it is long."""
 
-    def __init__(self, spill: SpillFolder, emulator: TerminalEmulator | None) -> None:
+    def __init__(self, spill: SpillFolder, emulator: "TerminalEmulator | None") -> None:
         """`emulator`: the emulator of its terminal, if it has one."""
         self._mask, self._emulator = spill.mask, emulator
         self._file = SpillFile(spill)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
@@ -25,8 +25,10 @@ from alipes.tools.shell.background import (
     send_replies,
     stop_processes,
 )
-from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece
-from alipes.tools.shell.pty import TerminalEmulator
+from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece, open_emulator
+
+if TYPE_CHECKING:
+    from alipes.tools.shell.pty import TerminalEmulator
 
 PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
@@ -35,10 +37,10 @@ DEFAULT_LINES = 200
 ANSWER_POLL_S = 0.2
 _PARAMETERS = {
     "command": "string",
-    "timeout": "integer: seconds, default 120, max 600",
+    "timeout": "integer: seconds, max 600",
     "workdir": "string",
-    "background": "boolean: keep running; use process",
-    "pty": "boolean: run in an 80x24 terminal",
+    "background": "boolean: keep running, see process",
+    "pty": "boolean: 80x24 terminal",
 }
 PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
@@ -93,12 +95,11 @@ class OutputRewriter(Protocol):
 
 _HOST_SPEC = ToolSpec(
     name="terminal",
-    description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
-    " exits. Long output is truncated and saved to a file.",
+    description="Run bash. Returns output and exit code; its processes end with it. No stdin.",
     schema=make_schema("command", **_PARAMETERS),
 )
 _SANDBOX_SPEC = structs.replace(
-    _HOST_SPEC, schema=make_schema("command", **_PARAMETERS, outside="boolean: run outside the sandbox; asks the user")
+    _HOST_SPEC, schema=make_schema("command", **_PARAMETERS, outside="boolean: without sandbox; asks")
 )
 
 
@@ -140,7 +141,7 @@ class TerminalTool:
         if args.get("background") is True:
             return await self._start(command, workdir, scope, pty=pty)
         output = CommandOutput(self._spill)
-        emulator = TerminalEmulator() if pty else None
+        emulator = open_emulator() if pty else None
         child_scope = self._backend.open(
             command, scope, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output"
         )
@@ -257,7 +258,7 @@ async def read_until_exit(
     limit: float,
     progress: OutputProgress,
     output: CommandOutput,
-    emulator: TerminalEmulator | None = None,
+    emulator: "TerminalEmulator | None" = None,
     *,
     read: Callable[[], Awaitable[bytes]] | None = None,
 ) -> bool:
@@ -282,7 +283,7 @@ async def _read_to_end(
     child: Child,
     progress: OutputProgress,
     output: CommandOutput,
-    emulator: TerminalEmulator | None,
+    emulator: "TerminalEmulator | None",
     read: Callable[[], Awaitable[bytes]],
 ) -> None:
     if emulator:
@@ -314,16 +315,15 @@ class ProcessTool:
 
     spec = ToolSpec(
         name="process",
-        description="Background processes of terminal. poll: new output; log: lines of all output;"
-        " wait: until exit; write: data to stdin; close: close stdin.",
+        description="Background processes: poll (new output), log, wait, write and close (stdin), kill, list.",
         schema=make_schema(
             "action",
             action=["list", "poll", "log", "wait", "kill", "write", "close"],
-            session_id="string: e.g. p1",
-            data="string: text; end a line with \\n",
-            timeout="integer: seconds",
-            offset="integer: first line; negative: from the end",
-            limit="integer: max lines",
+            session_id="string: p1",
+            data="string: end lines with \\n",
+            timeout="integer",
+            offset="integer: negative: from the end",
+            limit="integer",
         ),
     )
 

@@ -1,5 +1,9 @@
 """What the converter makes of documents, in this process: HTML, feeds, texts, charsets."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from alipes.features.web_search.convert_child import answer, clean, decode
@@ -124,3 +128,23 @@ def test_text_is_kept_and_binary_data_refused():
 def test_strange_markup_gives_an_answer(data):
     made = convert("html", data)
     assert "error" in made or isinstance(made["text"], str)
+
+
+def test_pages_are_converted_without_the_libraries_of_dates_and_languages():
+    """They are not installed: a finder that refuses them shows that no import asks for them."""
+    code = """if True:
+        import sys
+        class Refuse:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("babel", "htmldate", "dateparser", "regex", "pytz", "tzlocal", "dateutil"):
+                    raise ModuleNotFoundError(name, name=name)
+        sys.meta_path.insert(0, Refuse())
+        from alipes.features.web_search import convert_child
+        from tests.world.web_site import ARTICLE
+        made = convert_child.answer({"kind": "html", "charset": "", "url": "https://x.example/"}, ARTICLE.encode())
+        assert "babel" not in sys.modules and "htmldate" not in sys.modules
+        print(made["text"])
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "The lark sings in the morning" in done.stdout

@@ -265,9 +265,20 @@ def test_an_update_whose_packages_cannot_be_found_changes_nothing(home, plugins,
     assert run_python(IMPORT, home / "plugins" / "ways") == "2.1"
 
 
-def test_packages_that_cannot_be_found_are_named_and_the_plugin_is_installed(home, plugins, tmp_path):
-    status, said = plugins("install", str(needing(tmp_path / "here", "boots>=9")), "--yes")
-    assert status == 0 and "its packages cannot be installed" in said and "boots>=9" in said
+def test_a_plugin_whose_packages_clash_with_ours_or_cannot_be_found_is_not_installed(home, plugins, tmp_path):
+    for needed in ("boots>=9", "msgspec<0.1"):
+        source = str(needing(tmp_path / "here", needed))
+        status, said = plugins("install", source, "--yes")
+        assert status == 1 and "its packages cannot be installed" in said and needed in said
+        assert "ways was not installed. To install it without its packages, add --no-packages." in said
+        assert not (home / "plugins" / "ways").exists()
+    assert plugins("install", source, "--yes", "--no-packages")[0] == 0
+    status, said = plugins("update", "ways", "--yes")
+    assert status == 2 and "ways was not updated" in said and "msgspec" in said
+
+
+def test_without_its_packages_a_plugin_says_what_it_lacks(home, plugins, tmp_path):
+    plugins("install", str(needing(tmp_path / "here", "boots>=9")), "--yes", "--no-packages")
     assert "boots>=9, which is not installed" in plugins("doctor", "ways")[1]
 
 
