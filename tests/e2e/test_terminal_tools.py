@@ -107,7 +107,7 @@ async def test_every_tool_shows_its_outcome(home, tmp_path):
             assert "✓ Write new.txt  created, +1\n" in shown
 
 
-async def test_ctrl_o_shows_the_whole_output_and_then_the_whole_turn_in_the_pager(home, tmp_path):
+async def test_ctrl_o_shows_the_whole_output_and_then_the_whole_transcript_in_the_pager(home, tmp_path):
     pager = tmp_path / "pager"
     pager.write_text(f"cat > {tmp_path}/paged; echo PAGER READY; head -c 1 < /dev/tty > /dev/null; echo PAGER LEFT\n")
     async with ModelServer([call("terminal", command="seq 1 9"), Say("It *ran*.")]) as server:
@@ -129,7 +129,7 @@ async def test_ctrl_o_shows_the_whole_output_and_then_the_whole_turn_in_the_page
             await terminal.until(lambda: terminal.is_raw() and terminal.shown[-2] == "› a draft")
             paged = (tmp_path / "paged").read_text()
     plain = re.sub(r"\x1b\[[\d;]*m", "", paged)
-    assert plain.startswith("› run\n\n✓ Run seq 1 9  9 lines") and plain.endswith("It ran.\n")
+    assert "\n› run\n\n✓ Run seq 1 9  9 lines" in plain and plain.endswith("It ran.\n")
 
 
 async def test_thinking_and_long_commands_can_be_expanded(home):
