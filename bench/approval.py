@@ -5,10 +5,10 @@ import tempfile
 import time
 from collections.abc import Awaitable
 
-from alipes.tools.boundary import FileBoundary
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from bench.measure import Row, bounded
 
