@@ -58,7 +58,7 @@ class BackgroundProcess:
         finally:
             await self.log.finish()
 
-    async def read_output(self, child: Child, emulator: TerminalEmulator | None = None) -> None:
+    async def read_output(self, child: Child, emulator: "TerminalEmulator | None" = None) -> None:
         """Read the output of a child until it exits."""
         self.child = child
         while piece := await child.read():
