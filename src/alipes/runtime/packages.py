@@ -21,7 +21,7 @@ STRIPPED = ("xllamacpp",)
 """Packages whose libraries are mostly debug information, which is cut off."""
 LOCK = ".alipes-install.lock"
 _STEP = re.compile(r"\s*(Downloading|Using cached) (\S+?)(?:-\d\S*)?(?:\.whl|\.tar\.gz)? \(([\d.]+) ?(\w+)\)")
-_UNITS = {"bytes": 1e-6, "b": 1e-6, "kb": 1e-3, "mb": 1.0, "gb": 1e3}
+_UNITS = {"bytes": 1e-6, "b": 1e-6, "kb": 1e-3, "mb": 1.0, "gb": 1e3, "kib": 1.024e-3, "mib": 1.049}
 _OFFLINE = ("temporary failure in name resolution", "newconnectionerror", "connection refused", "dns error")
 _OFFLINE_ALSO = ("network is unreachable", "error sending request", "timed out", "from versions: none", "proxyerror")
 

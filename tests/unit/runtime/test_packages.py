@@ -38,6 +38,7 @@ def test_the_steps_show_packages_and_sizes():
         "package 2 of 2, 18 MB: numpy",
         "installing 2 packages (18 MB downloaded)",
     ]
+    assert list(packages.describe_steps(["Downloading lxml (5.0MiB)"], 3)) == ["package 1 of 3, 5 MB: lxml"]
     assert packages.count_requirements("a==1 \\\n    --hash=x\n# b==2\nc @ file:///c.whl\n") == 2
 
 
