@@ -263,7 +263,7 @@ class ChosenBackend:
 
 def has_sandboxes() -> bool:
     """Whether there is a sandbox for this operating system at all."""
-    return sys.platform == "linux"
+    return bool(SANDBOXES) and sys.platform == "linux"
 
 
 def _describe_system() -> str:
