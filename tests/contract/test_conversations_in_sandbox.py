@@ -9,10 +9,10 @@ from tests.world.sandboxes import SANDBOXES, open_backend
 
 PLANT = """
 mkdir -p ~/.config/git ~/.local/lib; echo '[core] pager = evil' > ~/.config/git/config
-echo 'print("evil")' > ~/.local/lib/usercustomize.py; echo evil > ~/.bashrc; echo evil > /tmp/agent.sock
+echo 'print("evil")' > ~/.local/lib/usercustomize.py; echo evil > ~/.bashrc; echo evil > "$TMPDIR/agent.sock"
 echo package > ~/.cache/pip/package; echo crate > ~/.cargo/registry/crate; echo mine
 """
-LOOK = "cat ~/.cache/pip/package ~/.cargo/registry/crate; cd; grep -rsl evil ~ /tmp /var/tmp; true"
+LOOK = "cat ~/.cache/pip/package ~/.cargo/registry/crate; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true"
 
 
 @pytest.mark.parametrize("name", SANDBOXES)

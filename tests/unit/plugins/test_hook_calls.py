@@ -216,11 +216,11 @@ async def test_every_try_at_a_question_is_reported():
     model = play(Transient("busy"), call("c1", "look"), "done")
     await live(an_agent(model, [Hand("look", "read")], hooks=relay, clock=clock))
     assert diary == [
-        ("sent", 1, 1, 4, "a/x", "t1"),
+        ("sent", 1, 1, 5, "a/x", "t1"),
         ("failed", 1, 1, Transient, True),
-        ("sent", 1, 2, 4, "a/x", "t1"),
+        ("sent", 1, 2, 5, "a/x", "t1"),
         ("answered", 1, 2, ""),
-        ("sent", 2, 1, 4, "a/x", "t1"),
+        ("sent", 2, 1, 5, "a/x", "t1"),
         ("answered", 2, 1, "done"),
     ]
 

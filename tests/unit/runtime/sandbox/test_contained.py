@@ -111,7 +111,7 @@ async def test_link_that_a_command_left_in_its_home_creates_nothing_outside(kind
                 f"mkdir -p ~/x; mv ~/below ~/x/$RANDOM; ln -sfn {target} ~/below; ln -sfn {target} ~/.ssh"
             )
             with pytest.raises(OSError, match="it is a link"):
-                await project.run("true", session="s2")
+                await project.run("true")
             assert [*outside.iterdir()] == []
             home = project.backend.host_path(str(project.home), CommandScope("s1", str(inner)))
             for name in ("below", ".ssh"):
