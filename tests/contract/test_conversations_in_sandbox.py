@@ -12,7 +12,7 @@ mkdir -p ~/.config/git ~/.local/lib; echo '[core] pager = evil' > ~/.config/git/
 echo 'print("evil")' > ~/.local/lib/usercustomize.py; echo evil > ~/.bashrc; echo evil > "$TMPDIR/agent.sock"
 echo package > ~/.cache/pip/package; echo crate > ~/.cargo/registry/crate; echo mine
 """
-LOOK = "cat ~/.cache/pip/package ~/.cargo/registry/crate; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true"
+LOOK = 'cat ~/.cache/pip/package ~/.cargo/registry/crate; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true'
 
 
 @pytest.mark.parametrize("name", SANDBOXES)

@@ -68,7 +68,10 @@ async def test_duckduckgo_needs_consent_unless_it_was_chosen(tmp_path):
     async with open_agent(home=tmp_path / "home", model=script, person="no") as agent:
         reply = await agent.say("search")
     (asked,) = reply.of(ApprovalAsked)
-    assert "html.duckduckgo.com" in str(asked.call.args) and "The user said no to a connection" in reply.result("web_search").text
+    assert (
+        "html.duckduckgo.com" in str(asked.call.args)
+        and "The user said no to a connection" in reply.result("web_search").text
+    )
 
 
 async def test_a_plugin_searches_before_keyless_services(tmp_path):
