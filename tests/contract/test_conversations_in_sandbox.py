@@ -12,7 +12,7 @@ mkdir -p ~/.config/git ~/.local/lib; echo '[core] pager = evil' > ~/.config/git/
 echo 'print("evil")' > ~/.local/lib/usercustomize.py; echo evil > ~/.bashrc; echo evil > "$TMPDIR/agent.sock"
 echo package > ~/.cache/pip/package; echo crate > ~/.cargo/registry/crate; echo mine
 """
-LOOK = 'cat ~/.cache/pip/package ~/.cargo/registry/crate; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true'
+LOOK = 'cat ~/.cache/pip/package ~/.cargo/registry/crate 2> /dev/null; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true'
 
 
 @pytest.mark.parametrize("name", SANDBOXES)
@@ -34,4 +34,5 @@ async def test_nothing_that_one_conversation_plants_is_read_by_another(name, tmp
 
         assert await run(PLANT, "one") == "mine\n"
         assert "usercustomize.py" in await run(LOOK, "one")
-        assert await run(LOOK, "two") == "package\ncrate\n"
+        downloads = "" if name == "landlock alone" else "package\ncrate\n"  # without mounts nothing is shared
+        assert await run(LOOK, "two") == downloads
