@@ -20,22 +20,11 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.runtime import beneath
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.mounts import SYSTEM
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.tools.common import Places
 
-SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix", "/gnu", "/sys"),
-    *(
-        "/proc",
-        "/dev",
-        "/run/current-system",
-        "/run/systemd/resolve",
-        "/var/lib/dpkg",
-        "/var/lib/rpm",
-        "/var/lib/pacman",
-    ),
-    *("/var/lib/ca-certificates", "/var/lib/texmf", "/var/lib/ghostscript", "/var/cache/fontconfig"),
-)
+READABLE = (*SYSTEM, "/proc", "/dev")
 """Programs, libraries and settings of this machine, which commands in a sandbox see too."""
 MAX_HELD = 200
 """Paths of one call that may be open at a time."""
@@ -247,7 +236,7 @@ class FileBoundary:
         if _is_in_any(real, (policy.workdir, *policy.writable, policy.scratch)):
             return True
         shown = (source for target, source in policy.files if source == target)
-        return not write and (not contained or _is_in_any(real, (*policy.readable, *shown, *read, *SYSTEM)))
+        return not write and (not contained or _is_in_any(real, (*policy.readable, *shown, *read, *READABLE)))
 
     def refuse_secrets(self, opened: OpenedPath, verb: str) -> None:
         """Raises `ToolError` for what no tool may show or change."""
