@@ -1,4 +1,4 @@
-"""The composition root: opens everything and connects it. Imported only by the CLI and the test kit."""
+"""The composition root: opens everything and connects it. Imported by the commands and the test kit only."""
 
 import os
 from collections.abc import AsyncIterator, Mapping

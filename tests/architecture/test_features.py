@@ -40,7 +40,6 @@ KNOWN_ELSEWHERE = {
     "cli/security_audit.py": {"webhooks"},  # weak secrets
     "compat/hermes/memory.py": {"memory"},  # whose notes a memory provider of Hermes gets
     "compat/hermes/modules/cron_jobs.py": {"schedules"},  # the module `cron.jobs`
-    "compat/hermes/modules/tool_registry.py": {"browser"},  # the toolset `browser`
 }
 """Files of other folders that name a feature, and why."""
 CORE_SCREENS = {"browsers", "cluster", "doctor", "inbox", "log", "people", "plugins", "search", "settings"}

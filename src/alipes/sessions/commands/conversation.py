@@ -1,4 +1,4 @@
-"""Commands that change a conversation: stop, new, branch, resume, undo, retry, queue, steer, compress."""
+"""Commands that change a conversation: stop, new, branch, resume, retry, queue, steer, compact, background agents."""
 
 from msgspec import structs
 

@@ -8,7 +8,8 @@ from typing import Any
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
 from alipes.compat.hermes.state import ToolEntry
 from alipes.compat.hermes.tools import is_read_only, register_tool, unregister_tool
-from alipes.features.browser.feature import BrowserFeature
+from alipes.core import standalone
+from alipes.features.all import FEATURES
 
 log = logging.getLogger(__name__)
 _OPTIONAL_FIELDS = ("check_fn", "is_async", "description", "emoji", "override")
@@ -95,15 +96,8 @@ _SINGLE_TOOL_SETS = {
     "cronjob": "cronjob",
 }
 """Toolsets with a single tool, by their Hermes names."""
-_WEB_TOOLS = ("web_search", "web_extract")
-_SKILL_TOOLS = ("skills_list", "skill_view", "skill_manage")
-CORE_TOOLS = (
-    *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
-    *_SINGLE_TOOL_SETS.values(),
-    *_WEB_TOOLS,
-    *_SKILL_TOOLS,
-    *BrowserFeature.tool_names,
-)
+_FEATURE_TOOLS = {feature.name: feature.tool_names for feature in FEATURES}
+CORE_TOOLS = (*standalone.CORE_TOOLS, *(name for names in _FEATURE_TOOLS.values() for name in names))
 """The built-in tools."""
 _HERMES_CORE_TOOLS = list(CORE_TOOLS)
 _ALL = ("all", "*")
@@ -143,9 +137,9 @@ def reset_toolsets() -> None:
     TOOLSETS["core"] = _toolset("the built-in tools", CORE_TOOLS)
     TOOLSETS["terminal"] = _toolset("commands and processes", CORE_TOOLS[:2])
     TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE_TOOLS[2:6])
-    TOOLSETS["web"] = _toolset("searching the web and reading pages", _WEB_TOOLS)
-    TOOLSETS["skills"] = _toolset("reading and changing skills", _SKILL_TOOLS)
-    TOOLSETS["browser"] = _toolset("using web pages", BrowserFeature.tool_names)
+    TOOLSETS["web"] = _toolset("searching the web and reading pages", _FEATURE_TOOLS["web_search"])
+    TOOLSETS["skills"] = _toolset("reading and changing skills", _FEATURE_TOOLS["skills"])
+    TOOLSETS["browser"] = _toolset("using web pages", _FEATURE_TOOLS["browser"])
     for name, tool in _SINGLE_TOOL_SETS.items():
         TOOLSETS[name] = _toolset(f"only {tool}", (tool,))
     TOOLSETS["hermes-cli"] = _toolset("everything, in the terminal", includes=["core"])
