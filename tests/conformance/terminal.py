@@ -103,7 +103,7 @@ class Terminal(Surface):
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
             return [f"· approved once: {command}", f"✓ Run {command}  no output"]
-        return [f"· denied: {command}", f"⊘ Run {command}  denied"]
+        return [f"· denied: {command}"]
 
     def restarted(self, answer: str) -> list[str]:
         return ["· Resuming the interrupted turn", answer]

@@ -8,11 +8,11 @@ from alipes.runtime.sandbox.backend import CommandScope
 from tests.world.sandboxes import SANDBOXES, open_backend
 
 PLANT = """
-mkdir -p ~/.config/git ~/.local/lib; echo '[core] pager = evil' > ~/.config/git/config
-echo 'print("evil")' > ~/.local/lib/usercustomize.py; echo evil > ~/.bashrc; echo evil > "$TMPDIR/agent.sock"
+mkdir -p ~/.config/git ~/.local/lib; echo '[core] pager = planted-here' > ~/.config/git/config
+echo 'print("planted-here")' > ~/.local/lib/usercustomize.py; echo planted-here > ~/.bashrc; echo planted-here > "$TMPDIR/agent.sock"
 echo package > ~/.cache/pip/package; echo crate > ~/.cargo/registry/crate; echo mine
 """
-LOOK = 'cat ~/.cache/pip/package ~/.cargo/registry/crate 2> /dev/null; cd; grep -rsl evil ~ "$TMPDIR" /var/tmp; true'
+LOOK = 'cat ~/.cache/pip/package ~/.cargo/registry/crate 2> /dev/null; cd; grep -rsl --exclude-dir=tests --exclude-dir=__pycache__ planted-here ~ "$TMPDIR" /var/tmp; true'
 
 
 @pytest.mark.parametrize("name", SANDBOXES)

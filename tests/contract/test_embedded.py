@@ -272,7 +272,8 @@ async def test_a_file_that_is_not_a_model_fails_with_the_reason_and_leaves_nothi
     async with EmbeddedServer(find_weights(str(file), threads=1)) as running:
         with pytest.raises(ProviderError, match=r"letter\.gguf") as refused:
             await running.endpoint()
-        assert "magic" in str(refused.value) and "embedded.gguf" in str(refused.value)
+        why = str(refused.value)  # it may exit before its log is written
+        assert ("magic" in why or "input params" in why) and "embedded.gguf" in why
         assert children(os.getpid()) == []
 
 

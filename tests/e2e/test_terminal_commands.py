@@ -34,7 +34,7 @@ async def test_help_wraps_descriptions_beside_the_commands(home):
     assert rows[row + 1] == " " * start + rows[row + 1].strip() and rows[row + 1].strip()
     assert any("list subagents, or stop one" in row for row in rows)
     wrapped = [row for row in rows if row.startswith(" " * 24) and row.strip()]
-    assert all(len(row) <= 80 for row in rows) and len(wrapped) < 32
+    assert all(len(row) <= 80 for row in rows) and len(wrapped) < 36
 
 
 async def test_status_of_a_branch_wraps_beside_its_names(home):

@@ -42,9 +42,11 @@ async def test_context_side_questions_and_reviews(home):
 async def test_names_of_other_agents_do_the_same_or_say_what_does(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         await terminal.until("Using scripted/echo")
-        for name, words in {"plan": "plan: only reads", "ps": "No background", "theme": "terminal.theme"}.items():
+        for name, words in {"plan": "plan: only reads", "ps": "No background", "theme": "Theme · 3"}.items():
             terminal.type(f"/{name}" + ENTER)
             await terminal.until(words)
+        terminal.type("\x1b")
+        await terminal.until(lambda: "Theme · 3" not in terminal.text)
         terminal.type("/mod")
         await terminal.until("/model")
         terminal.type(ENTER)
