@@ -43,12 +43,12 @@ def find_postgres(program: str) -> str:
 
 
 class PostgresServer:
-    """`start`, `stop` and `kill` may be called repeatedly; the port stays the same."""
+    """`start` and `stop` may be called repeatedly; the port stays the same after the first start."""
 
     def __init__(self, *, fsync: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = _free_port()
+        self._has_started = False
         self._fsync = fsync
         self._process: subprocess.Popen[bytes] | None = None
         self._account = _server_account()
@@ -61,7 +61,13 @@ class PostgresServer:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """Start it and return when it answers."""
+        """Start it and return when it answers; at another port if somebody took this one before the first start."""
+        while not self._try_start():
+            assert not self._has_started and "could not bind" in self.log_text(), self.log_text()[-2000:]
+            self.port = _free_port()
+        self._has_started = True
+
+    def _try_start(self) -> bool:
         settings = {
             "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder,
             "max_connections": 200, "shared_buffers": "64MB", "fsync": "on" if self._fsync else "off",
@@ -79,10 +85,12 @@ class PostgresServer:
             try:
                 psycopg.connect(self.url, connect_timeout=5).close()
             except psycopg.OperationalError:
-                assert self._process.poll() is None and time.monotonic() < deadline, self.log_text()[-2000:]
+                if self._process.poll() is not None:
+                    return False
+                assert time.monotonic() < deadline, self.log_text()[-2000:]
                 time.sleep(0.02)
             else:
-                return
+                return self._process.poll() is None
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT: in order; SIGQUIT: as a crash does."""
@@ -110,6 +118,12 @@ class PostgresServer:
             os.setgid(self._account.pw_gid)
             os.setuid(self._account.pw_uid)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
 
 
 def _server_account() -> pwd.struct_passwd | None:

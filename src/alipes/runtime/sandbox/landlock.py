@@ -117,6 +117,8 @@ class LandlockSandbox:
         policy = self._make_policy(scope)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
+        shown = dict(policy.files)
+        env |= {"GIT_CONFIG_GLOBAL": found} if (found := shown.get(f"{policy.home}/.gitconfig")) else {}
         launch = Launch(
             ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
             env,
