@@ -9,6 +9,8 @@ from alipes.runtime.sandbox.backend import CommandScope
 from tests.world.environment import require
 from tests.world.sandboxes import SANDBOXES, open_backend
 
+WITH_MOUNTS = [name for name in SANDBOXES if name != "landlock alone"]
+"""Those that show git something else than what is there. Landlock alone takes changes back afterwards."""
 COMMIT = "git add -A && git commit -qm x"
 
 
@@ -68,7 +70,7 @@ async def test_a_checkout_in_a_subfolder_changes_the_whole_work_tree(name, repos
     assert repository.git("git status --short") == ""
 
 
-@pytest.mark.parametrize("name", SANDBOXES)
+@pytest.mark.parametrize("name", WITH_MOUNTS)
 async def test_a_linked_work_tree_can_commit_and_not_change_what_git_runs(name, repository):
     other = repository.home / "other"
     repository.git(f"git worktree add -q {other}")
@@ -93,7 +95,7 @@ async def test_a_submodule_can_commit(name, repository):
     assert repository.git("git show --stat --format= HEAD", inside).startswith(" src/new.py")
 
 
-@pytest.mark.parametrize("name", SANDBOXES)
+@pytest.mark.parametrize("name", WITH_MOUNTS)
 async def test_a_file_that_names_the_git_directory_of_another_repository_opens_nothing(name, repository):
     project = repository.home / "project"
     project.mkdir()
@@ -103,7 +105,7 @@ async def test_a_file_that_names_the_git_directory_of_another_repository_opens_n
     assert not (repository.top / ".git" / "new").exists()
 
 
-@pytest.mark.parametrize("name", SANDBOXES)
+@pytest.mark.parametrize("name", WITH_MOUNTS)
 async def test_git_is_refused_with_the_reason_if_the_work_tree_is_the_home(name, tmp_path):
     home = Repository(tmp_path, "home")
     home.home = home.top
@@ -114,7 +116,7 @@ async def test_git_is_refused_with_the_reason_if_the_work_tree_is_the_home(name,
     assert await home.command(name, f"git init -q new && cd new && touch f && {COMMIT}", home.top / "src") == ""
 
 
-@pytest.mark.parametrize("name", SANDBOXES)
+@pytest.mark.parametrize("name", WITH_MOUNTS)
 async def test_git_is_refused_with_the_reason_if_the_work_tree_contains_the_home_of_alipes(name, repository):
     alipes_home = repository.top / "config" / "alipes"
     alipes_home.mkdir(parents=True)

@@ -117,8 +117,7 @@ class LandlockSandbox:
         policy = self._make_policy(scope)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
-        shown = dict(policy.files)
-        env |= {"GIT_CONFIG_GLOBAL": found} if (found := shown.get(f"{policy.home}/.gitconfig")) else {}
+        env |= {"GIT_CONFIG_GLOBAL": path for path in _git_settings(policy)}
         launch = Launch(
             ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
             env,
@@ -178,6 +177,7 @@ class LandlockSandbox:
         """The rules as a descriptor; made again when a path of them leads to something else. Raises OSError."""
         writable = (*policy.writable, policy.scratch, *filter(None, (policy.private_home,)))
         readable = policy.readable if policy.private_home else (*policy.readable, policy.workdir)
+        readable = (*readable, *_git_settings(policy))
         rules = [*((path, _READ) for path in readable), *((path, _WRITE) for path in writable)]
         described = self._landlock(rules, sockets=policy.network == "open")
         paths = [path for path, _ in described["rules"]]
@@ -223,6 +223,11 @@ class LandlockSandbox:
                 truncate=self._version >= _NEWER_RIGHTS[_TRUNCATE],
             )
         return self._filters[options]
+
+
+def _git_settings(policy: SandboxPolicy) -> tuple[str, ...]:
+    """The file that commands see as the git settings of the user; without mounts it is named by a variable."""
+    return tuple(source for seen, source in policy.files if seen == f"{policy.home}/.gitconfig")
 
 
 def _folders_to(path: str, allowed: Sequence[str]) -> Iterator[str]:
