@@ -117,7 +117,7 @@ class LandlockSandbox:
         policy = self._make_policy(scope)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
-        env |= {"GIT_CONFIG_GLOBAL": path for path in _git_settings(policy)}
+        env |= dict(zip(("GIT_CONFIG_GLOBAL",), _git_settings(policy), strict=False))
         launch = Launch(
             ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
             env,
