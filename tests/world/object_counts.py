@@ -41,8 +41,8 @@ class ObjectCounts(Struct, frozen=True):
 
 
 async def count(service: ServeProcess) -> ObjectCounts:
-    """Count the objects of a service that has `PLUGIN`."""
-    for _ in range(20):
+    """Count the objects of a service that has `PLUGIN`, once the turns that wait for their model have ended."""
+    for _ in range(160):
         found = await _ask(service)
         if not found.turns:
             break
