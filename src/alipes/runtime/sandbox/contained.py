@@ -5,7 +5,7 @@ Two ways of making the root use it: bubblewrap, and the starter itself where bub
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -136,17 +136,24 @@ class ContainedCommands:
 
     async def check(self) -> str:
         """Run a command; the error if it fails."""
-        try:
-            async with self.open(("true",), CHECK, cwd="/", env={"PATH": os.defpath}, link="output") as child:
-                output = b""
-                while piece := await child.read():
-                    output += piece
-                await child.wait()
-        except OSError as error:
-            return str(error)
-        finally:
-            await self._namespaces.close(CHECK.session)
-        return output.decode(errors="replace").strip() if child.returncode else ""
+        return await try_command(self.open, self._namespaces)
+
+
+async def try_command(
+    open_command: Callable[..., AbstractAsyncContextManager[Child]], namespaces: NetworkNamespaces
+) -> str:
+    """Run a command that does nothing in a sandbox; the error if it fails."""
+    try:
+        async with open_command(("true",), CHECK, cwd="/", env={"PATH": os.defpath}, link="output") as child:
+            output = b""
+            while piece := await child.read():
+                output += piece
+            await child.wait()
+    except OSError as error:
+        return str(error)
+    finally:
+        await namespaces.close(CHECK.session)
+    return output.decode(errors="replace").strip() if child.returncode else ""
 
 
 def _find_beneath(plan: RootPlan, policy: SandboxPolicy) -> tuple[tuple[int, int], ...]:

@@ -16,7 +16,7 @@ from alipes.runtime.processes.child import Child, Link
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox import starter as program
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.contained import CHECK, UNSET, ContainedCommands, RootPlan
+from alipes.runtime.sandbox.contained import UNSET, ContainedCommands, RootPlan, try_command
 from alipes.runtime.sandbox.git_config import GitGuard
 from alipes.runtime.sandbox.limits import count_processes, resource_limits
 from alipes.runtime.sandbox.mounts import SYSTEM, find_host_path, find_identities
@@ -117,7 +117,8 @@ class LandlockSandbox:
         policy = self._make_policy(scope)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
-        env |= dict(zip(("GIT_CONFIG_GLOBAL",), _git_settings(policy), strict=False))
+        for path in _git_settings(policy):
+            env["GIT_CONFIG_GLOBAL"] = path
         launch = Launch(
             ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
             env,
@@ -151,17 +152,7 @@ class LandlockSandbox:
 
     async def _try_alone(self) -> str:
         """Run a command; the error if it fails."""
-        try:
-            async with self._open_alone(("true",), CHECK, cwd="/", env={"PATH": os.defpath}, link="output") as child:
-                output = b""
-                while piece := await child.read():
-                    output += piece
-                await child.wait()
-        except OSError as error:
-            return str(error)
-        finally:
-            await self._namespaces.close(CHECK.session)
-        return output.decode(errors="replace").strip() if child.returncode else ""
+        return await try_command(self._open_alone, self._namespaces)
 
     async def make_root(self, plan: RootPlan, starter: Starter, user: int) -> Sequence[int]:
         wanted = {"make": "root", "namespaces": 1, "system": plan.system, "staged": plan.sources, **plan.to_wire()}
