@@ -54,3 +54,46 @@ async def test_a_file_that_a_person_allowed_is_seen_by_commands_too(name, tmp_pa
         assert await run("cat ../p2/README.md") == "welcome\n"
         assert "canary" not in await run("cat ../p2/.env; echo x > ../p2/new")
     assert not (other / "new").exists()
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+async def test_a_tilde_is_the_home_of_the_user_unless_a_command_made_the_file(name, tmp_path):
+    home, work = tmp_path / "home", tmp_path / "home" / "p1"
+    work.mkdir(parents=True)
+    extras = SandboxExtras()
+    more = {"home": str(home), "alipes_home": home / ".alipes", "environ": {}, "extras": extras}
+    turn = Turn("t", "s1", Inbound("1", Address("terminal", "x"), "x", "go", workdir=str(work)))
+    scope, asked = CommandScope("s1", str(work)), list[str]()
+
+    async def ask(call, risk, turn, *more):
+        asked.append(str(risk.question.args["path"]))
+        return "once"
+
+    async with open_backend(name, home=home, extras=extras) as backend:
+        projects = ProjectSandboxes(SandboxConfig(), **more)
+
+        def map_path(path, workdir):
+            return backend.host_path(path, scope)
+
+        places = Places(home=str(home), alipes_home=str(home / ".alipes"), scratch=(), map_path=map_path)
+        boundary = FileBoundary(places, lambda scope: (projects.make_policy(scope), True))
+        gate = ApprovalGate(boundary, ask)
+        environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+        script = "mkdir ~/out && echo made > ~/made.txt && echo $HOME"
+        async with backend.open(script, scope, cwd=str(work), env=environ) as child:
+            seen = (await child.read()).decode().strip()
+            await child.wait()
+
+        async def open_with(tool, path):
+            call = ToolCall(f"{tool} {path}", tool, {"path": path, "content": "x"})
+            assert await gate.before_tool(call, turn) is None
+            opened = boundary.hold(("s1", call.id), path, str(work)).real
+            boundary.release("s1")
+            return opened
+
+        assert await open_with("write_file", "~/notes.txt") == str(home / "notes.txt")
+        assert asked == ["~/notes.txt"]
+        if seen == str(home):  # with Landlock alone, commands see their home where it is
+            assert (await open_with("read_file", "~/made.txt")).startswith(str(home / ".alipes"))
+            assert (await open_with("write_file", "~/out/more.txt")).endswith("/out/more.txt")
+            assert asked == ["~/notes.txt"]

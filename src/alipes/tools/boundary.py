@@ -179,11 +179,11 @@ class FileBoundary:
 
     def hold(self, key: tuple[str, str], path: str, workdir: str) -> OpenedPath:
         """Open a path of a call and keep it open; once for each path. Do not close it. Raises `ToolError`."""
-        named = str(self.places.resolve(path, workdir))
+        named = self.places.join(path, workdir)
         with self._lock:
             held = self._held.setdefault(key, {})
             if named not in held:
-                held[named] = _try_open(named, len(held))
+                held[named] = _try_open(str(self.places.resolve(path, workdir)), len(held))
             found = held[named]
         if isinstance(found, ToolError):
             raise found
@@ -191,14 +191,14 @@ class FileBoundary:
 
     def opened(self, path: str, act: "CallScope") -> OpenedPath:
         """What was judged when the call was approved; opened now if it was not judged. Close it. Raises `ToolError`."""
-        named = str(self.places.resolve(path, act.workdir))
+        named = self.places.join(path, act.workdir)
         with self._lock:
             found = self._held.get((act.session, act.call_id), {}).get(named)
             if isinstance(found, ToolError):
                 raise found
             if found is not None:
                 return found.copy()
-        return open_path(named)
+        return open_path(str(self.places.resolve(path, act.workdir)))
 
     def release(self, session: str, call_id: str = "") -> None:
         """Close what a call keeps open, or all calls of a conversation."""
@@ -237,6 +237,13 @@ class FileBoundary:
             return True
         shown = (source for target, source in policy.files if source == target)
         return not write and (not contained or _is_in_any(real, (*policy.readable, *shown, *read, *READABLE)))
+
+    def is_made_by_commands(self, real: str, scope: CommandScope) -> bool:
+        """True for a path in the home that the commands of this conversation have for themselves."""
+        if self._make_policy is None:
+            return False
+        policy, contained = self._make_policy(scope)
+        return contained and bool(policy.private_home) and is_inside(real, os.path.realpath(policy.private_home))
 
     def refuse_secrets(self, opened: OpenedPath, verb: str) -> None:
         """Raises `ToolError` for what no tool may show or change."""

@@ -115,9 +115,17 @@ class Places(Struct, frozen=True):
     """Where an absolute path that commands of a project see is on this machine."""
 
     def resolve(self, path: str, workdir: str) -> Path:
-        """Absolute path for the `path` that the model gave; links are not followed. Raises `ToolError`."""
+        """Absolute path for the `path` that the model gave; links are not followed. Raises `ToolError`.
+
+        Commands in a sandbox have a home of their own. A path in the home is there only if they made more of it there
+        than the user has: `~/notes.txt` is that of the user unless a command wrote it.
+        """
         named = self.join(path, workdir)
-        return Path(named if self.map_path is None else self.map_path(named, workdir))
+        if self.map_path is None:
+            return Path(named)
+        mapped = self.map_path(named, workdir)
+        is_users = _is_inside(named, (self.home,)) and _count_missing(mapped) >= _count_missing(named)
+        return Path(named if is_users else mapped)
 
     def join(self, path: str, workdir: str) -> str:
         """Absolute path as commands see it. Raises `ToolError`."""
@@ -177,6 +185,14 @@ def make_places(settings: Settings) -> Places:
         shared=tuple(map(os.path.realpath, paths.shared)),
         readable=tuple(map(os.path.realpath, (paths.skills, paths.files, paths.outgoing))) if paths.shared else (),
     )
+
+
+def _count_missing(path: str) -> int:
+    """How many parts at the end of a path do not exist."""
+    count = 0
+    while not os.path.lexists(path) and path not in ("", "/"):
+        path, count = os.path.dirname(path.rstrip("/")), count + 1
+    return count
 
 
 def _is_inside(path: str, folders: tuple[str, ...]) -> bool:

@@ -44,10 +44,12 @@ class FileApproval:
         checker, found, outside = PathChecker(self.boundary.places, workdir), list[Risk](), list[str]()
         for path in named_files(call):
             with suppress(ToolError, ValueError):  # the tool reports it
-                real = self.boundary.hold(key, path, workdir).real
+                real, scope = self.boundary.hold(key, path, workdir).real, CommandScope(key[0], workdir, turn)
+                if self.boundary.is_made_by_commands(real, scope):
+                    continue
                 if risk := self._judge(checker, call.name, real):
                     found.append(risk)
-                elif not self.boundary.may_use(real, CommandScope(key[0], workdir, turn), write=call.name in WRITERS):
+                elif not self.boundary.may_use(real, scope, write=call.name in WRITERS):
                     outside.append(real)
         return [*found, *self._ask_about(call, outside)]
 
