@@ -11,7 +11,7 @@ from pathlib import Path
 
 from alipes.config.settings import SandboxConfig
 from alipes.runtime.processes.process_tree import open_orphan_guard
-from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.runtime.sandbox.backend import CanPrepareCommands, CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
@@ -19,6 +19,8 @@ from alipes.tools.sandbox import ProjectSandboxes
 from bench.measure import Row
 
 ROUNDS = 80
+CALL_S = 0.1
+"""How long a model writes a short call: 20 tokens at 200 tokens a second."""
 REACH_MS = {"host": 2.0, "bubblewrap": 3.0, "Landlock": 3.0, "Landlock alone": 6.0}
 FIRST_REACH_MS, NEXT_REACH_MS = 40.0, 20.0
 
@@ -54,11 +56,15 @@ async def _measure(
             print(f"{name}: {problem}")
             del backends[name]
             continue
-        await namespaces[name].close_all()
-        first = await _time(partial(_run, backends[name], CommandScope("first", project)))
-        other = await _time(partial(_run, backends[name], CommandScope("other", project)))
-        yield _row(f"first command in {name}, ms", first, 0.0, FIRST_REACH_MS)
-        yield _row(f"first command of another conversation in {name}, ms", other, 0.0, NEXT_REACH_MS)
+        for prepared in (False, True):
+            await namespaces[name].close_all()
+            first, other = [
+                await _time_first(backends[name], CommandScope(session, project), prepared=prepared)
+                for session in ("first", "other")
+            ]
+            while_writing = " prepared while its call is written" if prepared else ""
+            yield _row(f"first command{while_writing} in {name}, ms", first, 0.0, FIRST_REACH_MS)
+            yield _row(f"first of another conversation{while_writing} in {name}, ms", other, 0.0, NEXT_REACH_MS)
     scope = CommandScope("bench", project)
     runs = {"raw": _run_raw} | {name: partial(_run, backend, scope) for name, backend in backends.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -73,6 +79,15 @@ async def _measure(
 def _row(what: str, found: float, raw: float, reach: float) -> Row:
     ratio = (found + raw) / raw if raw else found / reach
     return Row(what, f"{found:.1f} ms", f"{raw:.1f} ms", f"{ratio:.1f}", f"{reach:.0f} ms", found <= reach)
+
+
+async def _time_first(backend: CommandBackend, scope: CommandScope, *, prepared: bool) -> float:
+    if prepared:
+        assert isinstance(backend, CanPrepareCommands)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(backend.prepare(scope))
+            await asyncio.sleep(CALL_S)
+    return await _time(partial(_run, backend, scope))
 
 
 async def _time(run: Callable[[], Awaitable[None]]) -> float:

@@ -86,6 +86,7 @@ async def test_parallel_calls_arrive_in_pieces_and_their_results_go_back(api):
         assert first.reply.stop == "calls"
         assert first.text == "Let me see."
         calls = first.message.calls
+        assert first.begun == ["look", "look"]
         assert calls == (ToolCall("c1", "look", {"at": "the moon"}), ToolCall("c2", "look", {"at": "[}\"'"}))
         second = await converse(acme, ask("look at both", first.message, results(*calls)))
     assert second.text == "Both seen."

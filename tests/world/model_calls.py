@@ -8,7 +8,7 @@ from msgspec import Struct
 from alipes.kernel.messages import Message, ToolCall, ToolResult, user
 from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request, ToolSpec
-from alipes.kernel.turns import ModelReply, TextDelta, ThinkingDelta
+from alipes.kernel.turns import ModelReply, TextDelta, ThinkingDelta, ToolCallBegun
 from alipes.providers.anthropic import AnthropicProvider
 from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.providers.openai_responses import OpenAIResponsesProvider
@@ -31,6 +31,8 @@ LOOK = ToolSpec(
 
 class ModelOutput(Struct):
     deltas: list[TextDelta | ThinkingDelta] = []
+    begun: list[str] = []
+    """The names of calls, noted when the model began to write them."""
     reply: ModelReply | None = None
 
     @property
@@ -56,8 +58,11 @@ async def converse(provider: Provider, request: Request | str, heard: ModelOutpu
             if isinstance(delta, ModelReply):
                 assert heard.reply is None, "a second reply"
                 heard.reply = delta
+                continue
+            assert heard.reply is None, "a delta after the reply"
+            if isinstance(delta, ToolCallBegun):
+                heard.begun.append(delta.name)
             else:
-                assert heard.reply is None, "a delta after the reply"
                 assert delta.text, "an empty delta"
                 heard.deltas.append(delta)
     return heard

@@ -182,13 +182,6 @@ class _TurnLoop:
         self.models = FallbackModels(
             agent.cooldowns, agent.models, names, insist=bool(wanted), last_resort=agent.last_resort
         )
-        self._call_context = ModelCallContext(
-            turn, emit, agent.retry, agent.hooks, check_stop, has_fallback=self.models.has_next
-        )
-        self.budget = TurnBudget(agent.spending, self._call_context)
-        self.transcript = Transcript(turn, emit, self.budget)
-        self.fitting = ContextFitter(agent.compactor, turn, emit)
-        self._system = agent.system(turn)
         self._specs = tool_calls.visible_specs(agent.tools, turn.inbound)
         self._search = ToolSearch(agent.tools, agent.deferrable, agent.rank_tools)
         self._tools = ToolRunner(
@@ -202,6 +195,19 @@ class _TurnLoop:
             check_stop=check_stop,
             mask=agent.mask,
         )
+        self._call_context = ModelCallContext(
+            turn,
+            emit,
+            agent.retry,
+            agent.hooks,
+            check_stop,
+            has_fallback=self.models.has_next,
+            call_begun=self._tools.prepare,
+        )
+        self.budget = TurnBudget(agent.spending, self._call_context)
+        self.transcript = Transcript(turn, emit, self.budget)
+        self.fitting = ContextFitter(agent.compactor, turn, emit)
+        self._system = agent.system(turn)
         self._empty_replies, self._call_count = 0, 0
         self._context = ""
 

@@ -21,7 +21,7 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.ports import CheckStop, Emit, Provider, Request
-from alipes.kernel.turns import ModelReply, Notice, Retracted, Turn
+from alipes.kernel.turns import ModelReply, Notice, Retracted, ToolCallBegun, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import ModelAttempt
@@ -71,6 +71,8 @@ class ModelCallContext(Struct, frozen=True):
     progress: CallProgress = field(default_factory=CallProgress)
     has_fallback: Callable[[], bool] = lambda: False
     """Another model takes over if this one fails: then there is one short wait only."""
+    call_begun: Callable[[str], None] = lambda _name: None
+    """Called with the name of a tool when the model begins to write a call of it."""
 
 
 async def call_model(backend: Backend, request: Request, context: ModelCallContext, step: int = 1) -> ModelReply:
@@ -150,6 +152,8 @@ async def _read_stream(provider: Provider, request: Request, context: ModelCallC
             async for delta in deltas:  # read to the end, also past the reply, so the connection can be reused
                 if isinstance(delta, ModelReply):
                     reply = delta
+                elif isinstance(delta, ToolCallBegun):
+                    context.call_begun(delta.name)
                 else:
                     shown = True
                     progress.received_chars += len(delta.text)

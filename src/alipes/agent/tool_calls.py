@@ -13,7 +13,7 @@ from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ConfigError, Fenced, ProviderError, SessionHeld, StoreError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json, Message, Outcome, ToolCall, ToolResult
-from alipes.kernel.ports import CheckStop, Emit, Tool, ToolOutput, ToolSpec
+from alipes.kernel.ports import CanPrepare, CheckStop, Emit, Tool, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound, ToolFinished, ToolProgress, ToolStarted, Turn
 from alipes.kernel.untrusted import mark_untrusted
 from alipes.plugins import specs
@@ -122,6 +122,11 @@ class ToolRunner(Struct, frozen=True):
         """A tool that no longer exists counts as a write: its effect is unknown."""
         tool = self.tools.get(call.name)
         return "write" if tool is None else tool.spec.effect
+
+    def prepare(self, name: str) -> None:
+        """The model begins to write a call of this tool."""
+        if isinstance(tool := self.tools.get(name), CanPrepare):
+            tool.prepare_call(self.turn)
 
 
 class ToolCallContext:

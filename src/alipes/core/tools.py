@@ -91,8 +91,8 @@ def open_tools(app: App, resources: Resources) -> None:
     if resources.chat_files.store is not None:
         app.hooks.add(CORE, resources.chat_files.tool_arguments, patient=True)
     app.hooks.add(CORE, background.session_left)
-    app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, backend.session_left)
+    app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
     _add_file_hooks(app)

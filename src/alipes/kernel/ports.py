@@ -109,6 +109,14 @@ class ReadsHosts(Protocol):
         """The hosts whose text the last result in this conversation contained."""
 
 
+@runtime_checkable
+class CanPrepare(Protocol):
+    """A built-in tool that can start what a call needs while the model is still writing the call."""
+
+    def prepare_call(self, turn: Turn) -> None:
+        """Begin in the background. It must be fast; the call may never come."""
+
+
 class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...

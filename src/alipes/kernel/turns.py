@@ -207,6 +207,12 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
     text: str
 
 
+class ToolCallBegun(Struct, frozen=True):
+    """The model begins to write a call; its arguments follow, and it may never be complete."""
+
+    name: str
+
+
 class ModelReply(Struct, frozen=True):
     """The end of a model's stream: the whole message, its usage, and why it ended."""
 
@@ -374,7 +380,7 @@ class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     """The total of the turn's model calls."""
 
 
-Delta: TypeAlias = TextDelta | ThinkingDelta | ModelReply
+Delta: TypeAlias = TextDelta | ThinkingDelta | ToolCallBegun | ModelReply
 """What a provider may emit; a stream is any number of deltas and one final `ModelReply`."""
 
 Event: TypeAlias = (

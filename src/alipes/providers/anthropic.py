@@ -101,6 +101,8 @@ class AnthropicStreamParser(StreamParser):
             case "content_block_start":
                 opening = event.content_block or _Piece()
                 self._blocks[event.index] = _Block(opening)
+                if opening.type == "tool_use":
+                    self.draft.begin_call(opening.name)
                 self._grow(event.index, opening)  # usually empty, but some servers send whole blocks here
             case "message_start" if event.message:
                 self._count(event.message.usage)

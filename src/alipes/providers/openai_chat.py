@@ -250,7 +250,9 @@ class ChatStreamParser(StreamParser):
         given = str(piece.id or "")
         call = self._which(piece.index, given, function.name or "")
         call.id = call.id or given
-        call.name = call.name or function.name or ""
+        if function.name and not call.name:
+            call.name = function.name
+            self.draft.begin_call(call.name)
         call.extra = piece.extra_content if piece.extra_content is not None else call.extra
         if function.arguments:
             text = function.arguments

@@ -148,6 +148,8 @@ class ResponsesStreamParser(StreamParser):
         item = decode_event(_item, raw, self.place)
         growing = self._items.setdefault(index, _PartialItem(item))
         growing.item = item
+        if item.type == "function_call" and not done:
+            self.draft.begin_call(item.name)
         if done:
             if item.type == "reasoning":
                 growing.raw = self._verbatim(raw)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from alipes.kernel.errors import NotAuthorised, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Part
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import Delta, ModelReply, StopReason, TextDelta, ThinkingDelta, Usage
+from alipes.kernel.turns import Delta, ModelReply, StopReason, TextDelta, ThinkingDelta, ToolCallBegun, Usage
 from alipes.providers.errors import (
     ModelTarget,
     mask_secrets,
@@ -53,6 +53,12 @@ class PartialReply:
 
     def think(self, text: str) -> None:
         self.say(text, ThinkingDelta)
+
+    def begin_call(self, name: str) -> None:
+        if self._pieces:
+            self._earlier.append(self._kind("".join(self._pieces)))
+            self._pieces = []
+        self._earlier.append(ToolCallBegun(name))
 
     def take(self) -> Delta | None:
         if self._earlier:

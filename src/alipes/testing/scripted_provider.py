@@ -9,10 +9,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import ProviderError
-from alipes.kernel.messages import Message, Part, Text, Thinking, ToolResult
+from alipes.kernel.messages import Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, Usage
+from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, ToolCallBegun, Usage
 from alipes.providers.registry import add_python_provider
 from alipes.providers.wire import parse_tool_call
 
@@ -151,6 +151,8 @@ def _items(line: Line) -> tuple[ScriptItem, ...]:
 
 
 def _pieces(part: Part) -> Iterator[Delta]:
+    if isinstance(part, ToolCall):
+        yield ToolCallBegun(part.name)
     if isinstance(part, Text | Thinking):
         for piece in re.findall(r"\s*\S+|\s+$", part.text):
             yield TextDelta(piece) if isinstance(part, Text) else ThinkingDelta(piece)

@@ -1,6 +1,7 @@
 """Chooses where commands run: the configured backend, or the first sandbox that works on this machine."""
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -13,14 +14,15 @@ import msgspec
 from msgspec import structs
 
 from alipes.config.paths import make_private_tree
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child, Link
-from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
+from alipes.runtime.sandbox.backend import CanPrepareCommands, CommandBackend, CommandScope
 from alipes.runtime.sandbox.policy import SandboxPolicy
 from alipes.runtime.sandbox.running_commands import RunningCommands
 
+log = logging.getLogger(__name__)
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
 INSTALL = "install bubblewrap (apt install bubblewrap)"
@@ -110,12 +112,21 @@ class ChosenBackend:
         """By conversation: the latest call with approved paths, and these."""
         self.check_result: BackendCheck | None = None
         self._running = RunningCommands()
+        self._group, self._preparing = asyncio.TaskGroup(), dict[str, asyncio.Task[None]]()
 
     async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._stack.aclose()
+        for task in self._preparing.values():
+            task.cancel()
+        # only a cancellation is passed on: the group would wrap other errors of the body
+        cancelled = isinstance(error[1], asyncio.CancelledError)
+        try:
+            await self._group.__aexit__(*(error if cancelled else (None, None, None)))
+        finally:
+            await self._stack.aclose()
 
     @property
     def name(self) -> str:
@@ -228,9 +239,18 @@ class ChosenBackend:
 
     async def session_left(self, session: str) -> None:
         """Hook: end what the backend keeps for a conversation."""
+        if preparing := self._preparing.get(session):
+            preparing.cancel()
+            await asyncio.wait({preparing})
         self._opened.pop(session, None)
         if isinstance(self._backend, _HasSessions):
             await self._backend.session_left(session)
+
+    def expect(self, scope: CommandScope) -> None:
+        if isinstance(self._backend, CanPrepareCommands) and scope.session not in self._preparing:
+            task = self._group.create_task(_prepare(self._backend, scope), name="prepare commands")
+            self._preparing[scope.session] = task
+            task.add_done_callback(lambda _: self._preparing.pop(scope.session, None))
 
     async def check(self) -> str:
         return await (await self.choose()).check()
@@ -250,6 +270,8 @@ class ChosenBackend:
         if scope.call and opened_for == scope.call:
             del self._opened[scope.session]
             scope = structs.replace(scope, write=(*scope.write, *paths))
+        if not scope.outside and (preparing := self._preparing.get(scope.session)):
+            await asyncio.wait({preparing})
         async with backend.open(command, scope, cwd=cwd, env=env, link=link) as child:
             with self._running.add(scope, command, child) if not scope.outside else nullcontext():
                 yield child
@@ -259,6 +281,13 @@ class ChosenBackend:
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         return self._chosen.scratch(scope)
+
+
+async def _prepare(backend: CanPrepareCommands, scope: CommandScope) -> None:
+    try:
+        await backend.prepare(scope)
+    except (OSError, AlipesError) as error:
+        log.debug("commands cannot be prepared: %s", error)  # the command says why
 
 
 def has_sandboxes() -> bool:

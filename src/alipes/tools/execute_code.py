@@ -14,13 +14,14 @@ import msgspec
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child, ChildInput
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools import code_child
 from alipes.tools.common import make_schema
 from alipes.tools.shell.background import describe_exit
 from alipes.tools.shell.output import CommandOutput, SpillFolder
-from alipes.tools.shell.terminal import OutputProgress, read_until_exit
+from alipes.tools.shell.terminal import OutputProgress, prepare_commands, read_until_exit
 
 PROGRAM = "code_child.py"
 MAX_REQUEST_BYTES = 16 * 2**20
@@ -60,6 +61,9 @@ class ExecuteCode:
             f" functions with the same arguments, which return text or raise ToolError: {names}.",
             schema=make_schema("code", code="string"),
         )
+
+    def prepare_call(self, turn: Turn) -> None:
+        prepare_commands(self._backend, turn)
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         output = CommandOutput(self._spill)

@@ -54,6 +54,27 @@ async def test_a_call_is_run_and_its_result_is_asked_about():
     assert kinds == [Said, Said, ToolStarted, ToolFinished, Said, Said]
 
 
+async def test_a_tool_prepares_while_the_model_writes_the_call():
+    class Slow(Hand):
+        def prepare_call(self, turn):
+            self.prepared.append((turn.id, [*self.ran]))
+
+    written = asyncio.Event()
+    look, other = Slow("look", "read"), Slow("other", "read")
+    look.prepared, other.prepared = [], []
+    model = play("Hello.", (call("c1", "look", at=1), written), "Done.")
+    await live(an_agent(model, [look, other]))
+    assert look.prepared == [], "a turn without a call prepares nothing"
+    async with asyncio.TaskGroup() as group:
+        living = group.create_task(live(an_agent(model, [look, other])))
+        while not look.prepared:
+            await asyncio.sleep(0)
+        assert look.ran == []
+        written.set()
+    assert living.result().ending == "answered"
+    assert look.prepared == [("t1", [])] and other.prepared == [] and look.ran == [{"at": 1}]
+
+
 async def test_what_the_model_is_asked_with():
     facts = ModelFacts(output=1000)
     look = Hand("look", "read")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import ModelReply, TextDelta
+from alipes.kernel.turns import ModelReply, TextDelta, ToolCallBegun
 from alipes.providers.anthropic import AnthropicStreamParser
 from alipes.providers.errors import ModelTarget, parse_error, retry_after_seconds, translate_error
 from alipes.providers.openai_chat import ChatStreamParser
@@ -50,7 +50,7 @@ def digest(api: str, blocks: list[bytes]) -> tuple[str, object]:
         ):
             reader.read(data)
             while (delta := reader.draft.take()) is not None:
-                assert delta.text
+                assert isinstance(delta, ToolCallBegun) or delta.text
                 shown += delta.text if isinstance(delta, TextDelta) else ""
             if reader.ended:
                 break

@@ -1,5 +1,8 @@
 """Choosing the backend of commands."""
 
+import asyncio
+from contextlib import asynccontextmanager
+
 import pytest
 
 from alipes.kernel.errors import ConfigError
@@ -45,6 +48,60 @@ async def test_the_weaker_sandbox_is_taken_with_a_word():
     assert await chosen.choose() is made["landlock"]
     assert "Landlock instead of bubblewrap" in chosen.warning and "bwrap is not installed" in chosen.warning
     assert "protects less than bubblewrap" in chosen.description
+
+
+class SlowSandbox(FakeSandbox):
+    """Its preparation waits until it is released, and counts."""
+
+    def __init__(self):
+        super().__init__("sandbox")
+        self.may_end, self.begun, self.ended = asyncio.Event(), 0, 0
+
+    async def prepare(self, scope):
+        self.begun += 1
+        try:
+            await self.may_end.wait()
+            raise OSError("it cannot be made")
+        finally:
+            self.ended += 1
+
+
+@asynccontextmanager
+async def expecting():
+    sandbox = SlowSandbox()
+    async with ChosenBackend("auto", {"host": HostBackend, "bubblewrap": lambda: sandbox}) as chosen:
+        await chosen.choose()
+        for _ in range(2):
+            chosen.expect(CommandScope("s1"))
+        await asyncio.sleep(0)
+        yield chosen, sandbox
+    assert sandbox.begun == sandbox.ended
+
+
+async def test_a_command_waits_for_its_preparation_and_says_itself_what_is_wrong(tmp_path):
+    async with expecting() as (chosen, sandbox):
+        assert sandbox.begun == 1, "prepared twice"
+
+        async def run(**scope):
+            async with chosen.open("echo out", CommandScope(**scope), cwd=str(tmp_path), env={}) as child:
+                return await child.read(), sandbox.ended
+
+        assert await run(session="s2") == (b"out\n", 0)
+        assert await run(session="s1", outside=True) == (b"out\n", 0)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(run(session="s1"))
+            await asyncio.sleep(0)
+            sandbox.may_end.set()
+        assert waiting.result() == (b"out\n", 1)
+
+
+async def test_the_end_of_a_conversation_and_of_the_program_end_a_preparation():
+    async with expecting() as (chosen, sandbox):
+        await chosen.session_left("s1")
+        assert sandbox.ended == 1
+        chosen.expect(CommandScope("s1"))
+        await asyncio.sleep(0)
+        assert sandbox.begun == 2
 
 
 async def test_without_a_sandbox_commands_are_refused_with_the_reason(tmp_path):

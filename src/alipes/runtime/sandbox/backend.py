@@ -7,7 +7,7 @@ same breach suite on each.
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -66,6 +66,22 @@ class CommandBackend(Protocol):
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         """A directory that commands share with us: its path here, and as they see it. Raises OSError."""
+
+
+@runtime_checkable
+class CanPrepareCommands(Protocol):
+    """A backend whose first command takes longer, unless it is prepared."""
+
+    async def prepare(self, scope: CommandScope) -> None:
+        """Make what commands of `scope` run in. Raises OSError if it cannot be made."""
+
+
+@runtime_checkable
+class ExpectsCommands(Protocol):
+    """A backend that prepares for a command while its call is still being written."""
+
+    def expect(self, scope: CommandScope) -> None:
+        """A command of `scope` may follow soon: prepare for it in the background."""
 
 
 class HostBackend:

@@ -55,6 +55,9 @@ class BubblewrapSandbox:
     ) -> AbstractAsyncContextManager[Child]:
         return self._commands.open(command, scope, cwd=cwd, env=env, link=link)
 
+    async def prepare(self, scope: CommandScope) -> None:
+        await self._commands.prepare(scope)
+
     def host_path(self, path: str, scope: CommandScope) -> str:
         return find_host_path(path, self._make_policy(scope))
 

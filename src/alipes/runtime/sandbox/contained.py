@@ -87,12 +87,6 @@ class ContainedCommands:
             self._namespaces.enter(scope, starter, connected=policy.network != "none") as namespace,
         ):
             policy, plan, view = await self._find_view(policy, scope, starter, namespace)
-            wanted = {
-                "namespaces": len(view.handles),
-                "kernel": list_kernel_settings(),
-                "again": list_kept(plan.places, plan.system),
-                **self._maker.restrict(policy, plan),
-            }
             launch = Launch(
                 ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
                 {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment),
@@ -102,12 +96,31 @@ class ContainedCommands:
             )
             search = env.get("PATH", os.defpath)
             with view.hold():
-                child_scope = starter.run(SparePlan(view, wanted), launch, ends_together=True)
+                child_scope = starter.run(self._plan_spare(policy, plan, view), launch, ends_together=True)
                 async with self._git.open(policy.writable, search) as restored, child_scope as child:
                     child.notes = restored
                     child.is_waiting = partial(self._namespaces.is_asking, scope.session)
                     yield child
                     restored += self._namespaces.take_refusals(scope.session)
+
+    async def prepare(self, scope: CommandScope) -> None:
+        """Make the root, and a process that waits in it for the command. Raises OSError."""
+        policy = self._make_policy(scope)
+        async with (
+            self._namespaces.starters.enter(policy.limits, self._guard) as starter,
+            self._namespaces.enter(scope, starter, connected=policy.network != "none") as namespace,
+        ):
+            policy, plan, view = await self._find_view(policy, scope, starter, namespace)
+            starter.expect(self._plan_spare(policy, plan, view))
+
+    def _plan_spare(self, policy: SandboxPolicy, plan: RootPlan, view: View) -> SparePlan:
+        wanted = {
+            "namespaces": len(view.handles),
+            "kernel": list_kernel_settings(),
+            "again": list_kept(plan.places, plan.system),
+            **self._maker.restrict(policy, plan),
+        }
+        return SparePlan(view, wanted)
 
     async def _find_view(
         self, policy: SandboxPolicy, scope: CommandScope, starter: Starter, namespace: NetworkNamespace

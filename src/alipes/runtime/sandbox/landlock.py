@@ -126,15 +126,27 @@ class LandlockSandbox:
             link,
             resource_limits(policy.limits, other_processes=count_processes()),  # they are counted with ours
         )
-        wanted = {"namespaces": 0, "landlock": None, "seccomp": self._filter(policy, isolated=False)}
-        view = self._find_ruleset(policy, scope)
+        spare = self._plan_spare(policy, scope)
         search = env.get("PATH", os.defpath)
         async with self._namespaces.starters.enter(policy.limits, self._guard) as starter:
-            with view.hold():
-                child_scope = starter.run(SparePlan(view, wanted), launch, ends_together=False)
+            with spare.view.hold():
+                child_scope = starter.run(spare, launch, ends_together=False)
                 async with self._git.open(policy.writable, search) as restored, child_scope as child:
                     child.notes = restored
                     yield child
+
+    async def prepare(self, scope: CommandScope) -> None:
+        if await self._choose_isolation():
+            await self._contained.prepare(scope)
+            return
+        policy = self._make_policy(scope)
+        async with self._namespaces.starters.enter(policy.limits, self._guard) as starter:
+            starter.expect(self._plan_spare(policy, scope))
+
+    def _plan_spare(self, policy: SandboxPolicy, scope: CommandScope) -> SparePlan:
+        """Without namespaces."""
+        wanted = {"namespaces": 0, "landlock": None, "seccomp": self._filter(policy, isolated=False)}
+        return SparePlan(self._find_ruleset(policy, scope), wanted)
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         return find_host_path(path, self._make_policy(scope)) if self._isolated else path

@@ -178,6 +178,12 @@ class Starter:
         async with stop_with_scope(child):
             yield child
 
+    def expect(self, plan: SparePlan) -> None:
+        """Commands of this plan will follow: the spare is for it as soon as nothing uses the starter."""
+        if self.plan != plan:
+            self.drop_spare()
+            self.plan = plan
+
     def drop_spare(self) -> None:
         """End the spare."""
         if self._asked:

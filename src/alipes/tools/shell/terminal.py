@@ -12,9 +12,10 @@ from msgspec import structs
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child
 from alipes.runtime.redaction import split_ready
-from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, ExpectsCommands, HostBackend
 from alipes.tools.common import Places, int_argument, make_schema
 from alipes.tools.shell.background import (
     BackgroundProcess,
@@ -127,6 +128,9 @@ class TerminalTool:
     def spec(self) -> ToolSpec:
         return _SANDBOX_SPEC if self._backend.contains else _HOST_SPEC
 
+    def prepare_call(self, turn: Turn) -> None:
+        prepare_commands(self._backend, turn)
+
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         command = str(args["command"])
         if "\0" in command:
@@ -224,6 +228,12 @@ class TerminalTool:
         if not path.is_dir():
             raise ToolError(f"workdir {named} is {'not a directory' if path.exists() else 'missing'}")
         return named
+
+
+def prepare_commands(backend: CommandBackend, turn: Turn) -> None:
+    """The model begins to write a command: its sandbox is made meanwhile."""
+    if isinstance(backend, ExpectsCommands):
+        backend.expect(CommandScope(turn.session, turn.inbound.workdir, turn))
 
 
 class ForegroundRun:

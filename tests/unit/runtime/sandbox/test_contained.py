@@ -13,6 +13,7 @@ from alipes.config.settings import SandboxConfig
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
 from tests.e2e.program import children
 from tests.world.sandboxes import open_backend, open_machine
+from tests.world.wait import until
 
 KINDS = ("bubblewrap", "landlock")
 PATH = "/usr/bin:/bin"
@@ -54,6 +55,26 @@ async def test_only_listed_parts_of_the_machine_are_there(kind, tmp_path):
             "ls -d /srv /mnt /media /home/* /run/* /var/spool /var/log /boot 2>/dev/null; ls /var"
         )
         assert set(output.split()) <= {"lib", "cache", "tmp", *map(str, project.home.parents)}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
+async def test_a_prepared_command_is_run_by_the_process_that_waits_for_it(kind, tmp_path):
+    async with open_project(kind, tmp_path) as project:
+        scope = CommandScope("s1", str(project.folder))
+        assert await project.backend.check() == ""
+        await project.backend.prepare(scope)
+        await until(_has_spare)
+        waiting = {*children(os.getpid())}
+        async with project.backend.open(
+            "echo begun; cat", scope, cwd=scope.workdir, env={"PATH": PATH}, link="pipes"
+        ) as child:
+            assert await child.read() == b"begun\n"
+            assert {*children(os.getpid())} <= waiting, "another process was started for the command"
+
+
+def _has_spare():
+    names = (Path(f"/proc/{pid}/comm").read_text() for pid in children(os.getpid()))
+    return "sandbox\n" in names
 
 
 @pytest.mark.parametrize("kind", KINDS)
