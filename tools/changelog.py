@@ -4,7 +4,8 @@
     python tools/changelog.py --check  fail if it is out of date
 
 A fragment is `NNNN-topic.md`: a list of changes that a user can notice. The topic becomes its heading; higher
-numbers come first.
+numbers come first. Those of the next release are in `changelog.d/`, those of a release in a folder with its number.
+`highlights.md` is what a person notices first.
 """
 
 import re
@@ -27,19 +28,33 @@ HEAD = """\
 # Changelog
 
 Assembled from `changelog.d/` by `tools/changelog.py`; edit the fragments, not this file.
-
-## {version}
 """
+HIGHLIGHTS = "highlights.md"
 
 
 def assemble(root: Path = ROOT) -> str:
     """The text of CHANGELOG.md. Raises `ValueError` for a fragment with another name."""
     source = (root / "src" / "alipes" / "__init__.py").read_text()
     (version,) = re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE)
-    parts = [HEAD.format(version=version)]
-    for path in sorted((root / "changelog.d").glob("*.md"), key=_order):
+    fragments = root / "changelog.d"
+    releases = sorted((each for each in fragments.iterdir() if each.is_dir()), key=_release_order, reverse=True)
+    return HEAD + "".join(
+        _section(name, folder) for name, folder in [(version, fragments), *((x.name, x) for x in releases)]
+    )
+
+
+def _section(version: str, folder: Path) -> str:
+    """What one release changed."""
+    parts = [f"\n## {version}\n"]
+    if (first := folder / HIGHLIGHTS).is_file():
+        parts.append(f"{first.read_text().strip()}\n")
+    for path in sorted((each for each in folder.glob("*.md") if each.name != HIGHLIGHTS), key=_order):
         parts.append(f"\n### {_title(_match(path)[2])}\n{path.read_text().strip()}\n")
     return "".join(parts)
+
+
+def _release_order(folder: Path) -> tuple[int, ...]:
+    return tuple(map(int, folder.name.split(".")))
 
 
 def _title(topic: str) -> str:

@@ -1,3 +1,3 @@
 """alipes: a personal agent that stops when you say stop and never loses a message."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

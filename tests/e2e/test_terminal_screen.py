@@ -23,7 +23,7 @@ def add(a, b):
 ```
 """
 GOLDEN = """\
-alipes 0.1.0 · ~ · /help for commands
+alipes 0.2.0 · ~ · /help for commands
 · Model: test/scripted (from config.toml)
 
 › look around, please
