@@ -219,10 +219,9 @@ ANSWERS: dict[str, Any] = {
     },
     "sessions/search": {
         "hits": [
-            {"session": "s1", "title": "Notes", "number": 14, "role": "assistant", "origin": "terminal", "created": NOW - 99}
-            | {"text": "Ann likes green tea and the train to Rome.", "before": "What does Ann like?", "after": "Thanks."}
-        ],
-        "more": False,
+            {"session": "s1", "title": "Notes", "message": 14, "role": "assistant", "origin": "terminal"}
+            | {"when": NOW - 99, "snippet": "Ann likes green tea and the train to Rome.", "turn": "t1"}
+        ]
     },
     "browsers": {
         "browsers": [

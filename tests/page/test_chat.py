@@ -232,3 +232,39 @@ async def test_a_picture_is_pasted_previewed_and_sent(site):
         await until(lambda: png in json.dumps(running.model.bodies))
         await page.reload()
         await expect(page.locator(".msg.user .picture img")).to_be_visible()
+
+
+async def test_a_command_can_begin_a_conversation(site):
+    async with site((Say("Hello."),)) as running:
+        page = await running.log_in()
+        await send(page, "/status")
+        await expect(page.locator(".msg.reply")).to_contain_text("test/scripted")
+        await expect(page).to_have_url(re.compile(r"#/c/[0-9a-f]{12}$"))
+        await send(page, "Good morning")
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("Hello.")
+
+
+async def test_a_failed_command_is_not_shown_as_done(site):
+    script = (Calls((Call("terminal", {"command": "exit 3"}),)), Say("It failed."))
+    async with site(script) as running:
+        page = await running.log_in()
+        await send(page, "run it")
+        line = page.locator(".call")
+        await expect(line).to_have_attribute("data-outcome", "failed")
+        await expect(line.locator(".call-outcome")).to_contain_text("exit code 3")
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("It failed.")
+        await page.reload()
+        await expect(line).to_have_attribute("data-outcome", "failed")
+        await expect(line.locator(".call-outcome")).to_contain_text("exit code 3")
+
+
+async def test_a_message_of_the_page_does_not_cover_the_composer(site):
+    async with site() as running:
+        page = await running.log_in(viewport={"width": 390, "height": 700})
+        await page.evaluate(
+            "import(document.querySelector('script[type=module]').src.replace('app.js', 'ui.js')).then((ui) => ui.toast('Saved.'))"
+        )
+        toast, composer = page.locator(".toast"), page.locator(".composer")
+        await expect(toast).to_be_visible()
+        above, below = await toast.bounding_box(), await composer.bounding_box()
+        assert above["y"] + above["height"] < below["y"]

@@ -139,7 +139,7 @@ async def test_the_whole_chat_works_on_a_narrow_phone(site):
         await expect(page.locator("textarea")).to_have_value(re.compile("hello"))
         await page.get_by_role("button", name="Send").tap()
         await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
-        await page.get_by_role("button", name="Conversations", exact=True).tap()
+        await page.get_by_role("button", name="Open the menu").tap()
         await expect(page.locator(".conversation")).to_be_in_viewport()
         await page.locator(".conversation").tap()
         await expect(page.locator(".conversation")).not_to_be_in_viewport()

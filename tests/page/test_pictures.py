@@ -106,7 +106,7 @@ async def test_the_pictures_of_the_docs_show_chat_inbox_usage_and_phone(site, tm
         phone = await (await running.open_context(**PHONE, color_scheme="dark")).new_page()
         await phone.goto(await running.link())
         await phone.wait_for_url(f"{running.url}#/**")
-        await phone.get_by_role("button", name="Conversations").click()
+        await phone.get_by_role("button", name="Open the menu").click()
         await phone.locator(".conversation", has_text="build").click()
         await expect(phone.locator(".msg.assistant td").first).to_have_text("server")
         await take(phone, "page-phone", tmp_path)

@@ -22,6 +22,35 @@ CHECK = """async () => {
 }"""
 
 
+EDGES = """(name) => {
+  const box = document.querySelector(name).getBoundingClientRect();
+  return [box.left, box.right].map(Math.round);
+}"""
+CUT_RINGS = """async () => {
+  const cut = [];
+  for (const each of document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")) {
+    each.focus({ focusVisible: true });
+    each.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const style = getComputedStyle(each);
+    if (document.activeElement !== each || style.outlineStyle === "none" || !each.checkVisibility()) continue;
+    const reach = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
+    const box = each.getBoundingClientRect();
+    if (box.width < 2) continue;
+    for (let around = each.parentElement; around && around !== document.body; around = around.parentElement) {
+      const its = getComputedStyle(around);
+      if (its.overflowX === "visible" && !/paint|strict|content/.test(its.contain)) continue;
+      const edge = around.getBoundingClientRect();
+      if (box.left - reach < edge.left - 0.6 || box.right + reach > edge.left + around.clientLeft + around.clientWidth + 0.6) {
+        cut.push(`${each.tagName} ${each.className} ${each.textContent.slice(0, 30)} in ${around.className}`);
+        break;
+      }
+    }
+  }
+  return cut;
+}"""
+"""Elements whose ring does not fit into what is around them, at the sides: there nothing can be scrolled."""
+
+
 async def answer_sample(route: Route) -> None:
     path = route.request.url.partition("/v1/")[2].partition("?")[0]
     if path in ("events", "log/stream"):
@@ -75,6 +104,50 @@ async def test_no_screen_scrolls_sideways_at_320_pixels(site):
         assert {address: width for address, width in wide.items() if width > 320} == {}
         await page.get_by_role("button", name="Open the menu").click()
         await expect(page.get_by_role("link", name="Inbox")).to_be_visible()
+
+
+async def test_all_screens_and_the_chat_have_one_left_edge_and_one_width(site):
+    async with site((Say("Noted."),)) as running:
+        page = await open_samples(running, viewport={"width": 1600, "height": 900})
+        edges = {}
+        for address in SCREENS:
+            await open_screen(page, address)
+            edges[address] = await page.evaluate(EDGES, ".page-head")
+        await page.evaluate("location.hash = '#/new'")
+        await expect(page.locator(".composer")).to_be_visible()
+        edges["chat"] = await page.evaluate(EDGES, ".composer")
+        edges["title"] = [
+            await page.evaluate("document.querySelector('h1').getBoundingClientRect().left"),
+            edges["chat"][1],
+        ]
+    assert len({tuple(each) for each in edges.values()}) == 1, edges
+
+
+async def test_no_focus_ring_is_cut(site):
+    async with site() as running:
+        page = await open_samples(running)
+        cut = {}
+        for address in (*SCREENS, "new"):
+            if address == "new":
+                await page.evaluate("location.hash = '#/new'")
+                await expect(page.locator(".composer")).to_be_visible()
+            else:
+                await open_screen(page, address)
+            await page.keyboard.press("Tab")
+            cut[address] = await page.evaluate(CUT_RINGS)
+    assert {address: names for address, names in cut.items() if names} == {}
+
+
+async def test_an_unknown_screen_says_so_and_leads_on(site):
+    async with site() as running:
+        page = await running.log_in(viewport={"width": 390, "height": 700})
+        await show(page, "nosuch", "There is no screen “nosuch”.")
+        await expect(page).to_have_title("Not found · alipes")
+        await page.get_by_role("button", name="Open the menu").click()
+        await expect(page.get_by_role("link", name="Inbox")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.get_by_role("link", name="Start a conversation").click()
+        await expect(page.locator(".composer")).to_be_visible()
 
 
 async def test_a_reader_sees_every_screen_and_no_button_that_would_fail(site):

@@ -241,6 +241,7 @@ async def test_a_search_hit_opens_the_conversation_at_its_message(site):
         await page.get_by_role("searchbox", name="Words in any conversation").fill("savanna")
         hit = page.locator(".hit")
         await expect(hit.locator("mark")).to_have_text("savanna")
+        await expect(hit.locator("time")).to_have_text("now")
         await hit.click()
         await expect(page).to_have_url(re.compile(r"#/c/[0-9a-f]+/m/\d+$"))
         await expect(page.get_by_text("The zebra lives in the savanna.").first).to_be_visible()

@@ -518,11 +518,15 @@ def _proxy_variable(config: RawConfig, variable: str) -> str:
     return variable
 
 
+_CHILD_VARIABLE = "ALIPES_CHILD"
+"""Set for child processes by `runtime.processes.process_tree`, which is a layer beside this one."""
+
+
 def _notes(config: RawConfig) -> tuple[str, ...]:
     ours = {"ALIPES_HOME", PROFILE_VARIABLE, *(key.variable for key in KEYS if key.variable)}
     ours |= {str(value) for path, value in config.values.items() if path[-1].endswith("_env")}
     ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
-    for name in sorted({*config.variables.names()} - {TEST_VARIABLE}):
+    for name in sorted({*config.variables.names()} - {TEST_VARIABLE, _CHILD_VARIABLE}):
         if name.startswith("ALIPES_") and name not in ours and (meant := closest_matches(name, ours, 1)):
             config.notes.append(f"Unknown variable {name}. Did you mean {meant[0]}?")
     warning = readable_by_others(config.paths.env) if config.variables.lines else ""

@@ -5,6 +5,7 @@ from typing import Annotated, Protocol, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.agent.approval.assessment import COMMAND_TOOLS
 from alipes.core.app import App
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.errors import SessionError
@@ -20,7 +21,7 @@ from alipes.kernel.messages import (
     WebSource,
     image_type,
 )
-from alipes.kernel.tool_labels import describe_tool
+from alipes.kernel.tool_labels import describe_tool, find_problem
 from alipes.kernel.turns import Ending, Inbound, Usage
 from alipes.store.sql.transcript import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, HttpProblem, json_response
@@ -70,6 +71,8 @@ class ResultDocument(Struct, frozen=True, omit_defaults=True):
     length: int
     """Characters of the whole text."""
     outcome: str = "ok"
+    problem: str = ""
+    """How a command failed, such as `exit code 2`: its outcome is `ok`, because it ran."""
     truncated: bool = False
     """The text is the start of it; `GET .../messages/{number}/results/{call_id}` returns all."""
     error: bool = False
@@ -283,6 +286,7 @@ def _to_results(
             text=result.text[:MAX_RESULT_CHARS],
             length=len(result.text),
             outcome=result.outcome,
+            problem=find_problem(result) if names.get(result.call_id) in COMMAND_TOOLS else "",
             truncated=len(result.text) > MAX_RESULT_CHARS,
             error=result.outcome != "ok",
             seconds=round(seconds, 3),

@@ -378,7 +378,9 @@ def test_secrets_are_listed_for_masking_and_never_printed(home):
 def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
     write(home, "", "X=y\n")
     (home / ".env").chmod(0o644)
-    notes = load_settings(home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}).notes
+    given = {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k", "ALIPES_CHILD": "12:3"}
+    notes = load_settings(home, given).notes
+    assert not any("ALIPES_CHILD" in note for note in notes), "alipes sets it for its own processes"
     assert any("ALIPES_MODLE" in note and "Did you mean ALIPES_MODEL?" in note for note in notes)
     assert any("chmod 600" in note for note in notes)
     assert len(notes) == 2

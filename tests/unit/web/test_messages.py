@@ -117,6 +117,19 @@ async def test_a_long_result_is_cut_off_and_can_be_fetched_whole(tmp_path: Path)
         assert alone["messages"][0]["results"][0]["name"] == "terminal", "the call is on the page before"
 
 
+async def test_a_command_that_failed_says_how(tmp_path: Path):
+    calls = [ToolCall("a", "terminal", {"command": "make"}), ToolCall("b", "terminal", {"command": "true"})]
+    calls.append(ToolCall("c", "read_file", {"path": "log"}))
+    texts = ["no rule\n[exit code 2]", "[exit code 0]", "said\n[exit code 2]"]
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        results = tuple(ToolResult(call.id, text) for call, text in zip(calls, texts, strict=True))
+        await record(
+            api, Message("assistant", tuple(calls)), Message("tool", results), Message("assistant", (Text("x"),))
+        )
+        shown = (await seen(api, "/sessions/talk/messages"))["messages"][2]["results"]
+    assert [each.get("problem", "") for each in shown] == ["exit code 2", "", ""]
+
+
 async def test_pictures_are_served_as_pictures_only(tmp_path: Path):
     async with open_api(tmp_path, ScriptedProvider()) as api:
         call = ToolCall("c", "look", {})

@@ -5,6 +5,7 @@ import { route } from "./router.js";
 import { connected } from "./live.js";
 import { Sidebar, drawer } from "./chat/list.js";
 import { Lazy } from "./chat/lazy.js";
+import { IconButton } from "./ui.js";
 import "./chat/outbox.js";
 
 /** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
@@ -62,8 +63,15 @@ function App() {
       ${!connected.value && html`<div class="offline" role="status">Not connected. Trying again …</div>`}
       ${name
         ? html`<${LazyScreen} key=${name} name=${name} route=${now} />`
-        : html`<div class="screen-wait"><p>There is no screen “${now.name}”.</p></div>`}
+        : html`<${NoScreen} name=${now.name} />`}
     </main>`;
+}
+
+/** @param {{name: string}} props */
+function NoScreen({ name }) {
+  useTitle("Not found");
+  return html`<div class="screen-wait"><${IconButton} icon="menu" label="Open the menu" class="only-phone" onClick=${() => (drawer.value = true)} />
+    <h1>There is no screen “${name.slice(0, 100)}”.</h1><p><a href="#/new">Start a conversation</a> or choose a screen in the menu.</p></div>`;
 }
 
 /** @param {string | undefined} title */

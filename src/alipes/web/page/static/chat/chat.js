@@ -1,6 +1,6 @@
 // The screen of a conversation: header, transcript, what happens beside it, and the composer.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
-import { ApiError, download, get } from "../api.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { ApiError, download, get, patch, post } from "../api.js";
 import { go, href, route } from "../router.js";
 import { randomId } from "../storage.js";
 import { mayChange, placeConversation } from "../state.js";
@@ -28,7 +28,6 @@ function Screen({ id, number }) {
   const [conversation] = useState(() => (id ? new Conversation(id) : null));
   const [options, setOptions] = useState(/** @type {Record<string, string>} */ ({}));
   const [checkpoints, setCheckpoints] = useState(false);
-  const [replies, setReplies] = useState(/** @type {Reply[]} */ ([]));
   useEffect(() => {
     shown = conversation;
     return () => {
@@ -38,10 +37,10 @@ function Screen({ id, number }) {
   useEscape(conversation);
   /** @param {string} text */
   const onCommand = async (text) => {
-    if (!conversation) return;
     try {
+      if (!conversation) return await beginWithCommand(text, options);
       const done = await conversation.runCommand(text);
-      if (done?.text) setReplies((all) => [...all.slice(-9), { text: done.text, diff: done.diff, failed: done.failed, command: text }]);
+      addReply(conversation.id, text, done);
       await act(done?.action, conversation);
       for (const run of done?.runs ?? []) conversation.follow(run);
     } catch (error) {
@@ -56,7 +55,7 @@ function Screen({ id, number }) {
     outbox.add({ ...message, session, body: { ...message.body, session } });
   };
   return html`<${Header} conversation=${conversation} onCheckpoints=${() => setCheckpoints(true)} onCommand=${onCommand} />
-    ${conversation ? html`<${Log} conversation=${conversation} number=${number} replies=${replies} />` : html`<${Welcome} />`}
+    ${conversation ? html`<${Log} conversation=${conversation} number=${number} replies=${replies.value.get(id) ?? []} />` : html`<${Welcome} />`}
     <${Foot} conversation=${conversation} options=${options} setOptions=${setOptions} onCommand=${onCommand} onNew=${onNew} />
     ${checkpoints && conversation && html`<${Lazy} path="./checkpoints.js" conversation=${conversation} onClose=${() => setCheckpoints(false)} />`}`;
 }
@@ -80,7 +79,27 @@ async function openNew(message) {
   if (route.value.name === "new") go(`c/${session.id}`, { replace: true });
 }
 
-/** @typedef {{text: string, diff?: string, failed?: boolean, command: string}} Reply */
+/** @typedef {{text: string, failed?: boolean, command: string}} Reply */
+
+/** What commands replied, by conversation; the last ten of each. */
+const replies = signal(/** @type {Map<string, Reply[]>} */ (new Map()));
+
+/** @param {string} id @param {string} command @param {any} done */
+function addReply(id, command, done) {
+  if (!done?.text) return;
+  const all = [...(replies.value.get(id) ?? []).slice(-9), { text: done.text, failed: done.failed, command }];
+  replies.value = new Map(replies.value).set(id, all);
+}
+
+/** A conversation that begins with a command instead of a message. @param {string} text @param {Record<string, string>} options */
+async function beginWithCommand(text, { model = "", ...changes }) {
+  const { id } = await post("sessions", { name: `${NEW_NAME}${randomId().slice(0, 10)}`, ...(model && { model }) });
+  if (Object.keys(changes).length) await patch(`sessions/${id}`, changes);
+  const done = await post(`sessions/${id}/commands`, { text });
+  addReply(id, text, done);
+  placeConversation(await get(`sessions/${id}`));
+  go(`c/${done?.action?.session || id}`, { replace: true });
+}
 
 /** What a command asks the front end to do. @param {any} action @param {Conversation} conversation */
 async function act(action, conversation) {

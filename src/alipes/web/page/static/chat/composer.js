@@ -62,7 +62,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     const ready = files.filter((each) => !each.problem);
     if (!message.trim() && !ready.length) return;
     if (files.some((each) => each.busy)) return toast("A file is still being uploaded.");
-    if (message.startsWith("/") && conversation) {
+    if (message.startsWith("/")) {
       if (checking.current) return;
       checking.current = true;
       const known = await findCommand(id, message);
@@ -91,7 +91,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     const { addFile } = await import("./attachments.js");
     for (const file of all) addFile(file, setFiles);
   };
-  const completion = useCompletion(id, text, conversation !== null);
+  const completion = useCompletion(id, text);
   /** @param {string} name */
   const complete = (name) => {
     change(`/${name} `);
@@ -143,12 +143,12 @@ function grow(area) {
   area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
 }
 
-/** @param {string} session @param {string} text @param {boolean} enabled */
-function useCompletion(session, text, enabled) {
+/** @param {string} session @param {string} text */
+function useCompletion(session, text) {
   const [all, setAll] = useState(/** @type {Command[]} */ ([]));
   const [at, setAt] = useState(0);
   const [closedFor, setClosedFor] = useState("");
-  const typed = enabled && /^\/[\w-]*$/.test(text) && closedFor !== text;
+  const typed = /^\/[\w-]*$/.test(text) && closedFor !== text;
   useEffect(() => {
     if (typed) listCommands(session).then(setAll);
   }, [typed, session]);

@@ -24,7 +24,7 @@ export function Header({ conversation, onCheckpoints, onCommand }) {
     if (conversation && name.trim() !== (session?.title ?? "")) await attempt(() => conversation.change({ title: name.trim() }));
   };
   return html`<header class="chat-head">
-    <${IconButton} icon="menu" label="Conversations" class="only-phone" onClick=${() => (drawer.value = true)} />
+    <${IconButton} icon="menu" label="Open the menu" class="only-phone" onClick=${() => (drawer.value = true)} />
     <div class="chat-title">
       ${editing
         ? html`<${TitleInput} title=${session?.title ?? title} done=${rename} cancel=${() => setEditing(false)} />`

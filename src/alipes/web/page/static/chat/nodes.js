@@ -10,7 +10,7 @@ import { fetchBlob, text as fetchText } from "../api.js";
 /**
  * @typedef {object} Result
  * @property {string} call_id @property {string} [name] @property {string} [text] @property {number} [length]
- * @property {boolean} [truncated] @property {boolean} [error] @property {string} [outcome] @property {number} [seconds]
+ * @property {string} [problem] How a command failed, such as `exit code 2`. @property {boolean} [truncated] @property {boolean} [error] @property {string} [outcome] @property {number} [seconds]
  * @property {Picture[]} [images] @property {FileInfo[]} [files]
  */
 /** @typedef {{id?: string, type?: string, size?: number, data?: string}} Picture */
@@ -24,6 +24,7 @@ import { fetchBlob, text as fetchText } from "../api.js";
  * @property {FileInfo[]} [files] @property {boolean} [partial] @property {boolean} [truncated] @property {number} [length] @property {string} [sender] @property {string} [via]
  */
 
+const COMMANDS = new Set(["terminal", "process", "execute_code"]);
 const FOLD_CHARS = 30_000;
 /** @type {Record<string, string>} */
 const VERBS = {
@@ -258,6 +259,16 @@ function fileList(files) {
   return box;
 }
 
+/** @param {Result} result */
+const outcomeOf = (result) => result.outcome ?? (result.error ? "failed" : "ok");
+
+/** How a command failed, of a result that is shown live: its messages have no `problem`. @param {Call} call @param {string} text */
+function problemOf(call, text) {
+  if (!COMMANDS.has(call.name)) return "";
+  const last = [...text.slice(-4_000).matchAll(/^\[(exit code -?\d+|killed by \w+|timed out[^\]]*)[^\]]*\]$/gm)].pop()?.[1] ?? "";
+  return last === "exit code 0" ? "" : last;
+}
+
 /** One line for a call: label, time, outcome. It opens to the arguments and the result. */
 export class CallLine {
   /** @param {string} session @param {Call} call */
@@ -306,11 +317,12 @@ export class CallLine {
     const before = this.#result;
     this.#result = { ...before, ...result, seconds: result.seconds || before?.seconds };
     this.#number = number || this.#number;
-    const outcome = result.outcome ?? (result.error ? "failed" : "ok");
+    const problem = outcomeOf(result) === "ok" ? result.problem ?? problemOf(this.call, result.text ?? "") : "";
+    const outcome = problem ? "failed" : outcomeOf(result);
     this.node.classList.remove("running");
     this.node.dataset.outcome = outcome;
     const seconds = this.#result.seconds;
-    const words = [OUTCOMES[outcome], seconds ? formatDuration(seconds) : ""].filter(Boolean);
+    const words = [problem || OUTCOMES[outcome], seconds ? formatDuration(seconds) : ""].filter(Boolean);
     this.#outcome.textContent = words.join(" · ");
     if (!words.length) this.#outcome.append(make("span", "hidden", "done"));
     this.#filled = false;

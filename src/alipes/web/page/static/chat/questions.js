@@ -7,7 +7,8 @@ import { Button, CodeBlock, Diff, showHidden } from "../ui.js";
 /** @typedef {import("./conversation.js").Question} Question */
 
 /** @type {Record<string, string>} */
-const CHOICES = { once: "Allow once", session: "Allow in this conversation", always: "Always allow", no: "Deny" };
+export const CHOICES = { once: "Allow once", session: "Allow in this conversation", always: "Always allow …", no: "Deny" };
+export const DENY_WITH_REASON = "Deny with a reason …";
 
 /** @param {{conversation: import("./conversation.js").Conversation}} props */
 export default function Questions({ conversation }) {
@@ -60,9 +61,9 @@ function Approval({ question, conversation }) {
       ? html`<div class="answers">
           ${has("once") && html`<${Button} kind="primary" onClick=${() => answer({ choice: "once" })}>${CHOICES.once}<//>`}
           ${has("session") && html`<${Button} onClick=${() => answer({ choice: "session" })}>${CHOICES.session}<//>`}
-          ${has("always") && html`<${Button} aria-expanded=${more === "always"} onClick=${() => setMore(more === "always" ? "" : "always")}>${CHOICES.always} …<//>`}
+          ${has("always") && html`<${Button} aria-expanded=${more === "always"} onClick=${() => setMore(more === "always" ? "" : "always")}>${CHOICES.always}<//>`}
           ${has("no") && html`<${Button} kind="danger" onClick=${() => answer({ choice: "no" })}>${CHOICES.no}<//>
-            <${Button} kind="quiet" aria-expanded=${more === "no"} onClick=${() => setMore(more === "no" ? "" : "no")}>Deny with a reason …<//>`}
+            <${Button} kind="quiet" aria-expanded=${more === "no"} onClick=${() => setMore(more === "no" ? "" : "no")}>${DENY_WITH_REASON}<//>`}
         </div>`
       : html`<p class="muted">This browser may only read.</p>`}
     ${more === "always" && html`<form class="answer-more" onSubmit=${submit(() => answer({ choice: "always", ...(pattern && { pattern }) }))}>

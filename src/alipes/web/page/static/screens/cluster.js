@@ -67,7 +67,7 @@ export default function Screen(_props) {
     return () => clearInterval(timer);
   }, []);
   const alone = codeOf(found.error) === "no_cluster";
-  return html`<${Page} wide title="Cluster" lead="The workers that share this PostgreSQL store.">
+  return html`<${Page} title="Cluster" lead="The workers that share this PostgreSQL store.">
     ${alone ? html`<${Empty} icon="server" title="No cluster">The store is one SQLite file, which one process serves.<//>`
       : html`<${Loaded} resource=${found}>${(/** @type {Cluster} */ cluster) => {
         const problems = findProblems(cluster);

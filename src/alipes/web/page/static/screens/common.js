@@ -118,11 +118,11 @@ export const statusOf = (error) => Number(/** @type {{status?: unknown}} */ (err
 
 /**
  * The frame of a screen: its title, what can be done on it, and one column.
- * @param {{title: string, lead?: Child, actions?: Child, wide?: boolean, children?: Child}} props
+ * @param {{title: string, lead?: Child, actions?: Child, children?: Child}} props
  */
-export function Page({ title, lead, actions, wide, children }) {
+export function Page({ title, lead, actions, children }) {
   useEffect(() => { document.title = `${title} · alipes`; }, [title]);
-  return html`<div class=${`page${wide ? " wide" : ""}`}>
+  return html`<div class="page">
     <header class="page-head">
       <${IconButton} icon="menu" label="Open the menu" class="only-phone" onClick=${() => (drawer.value = true)} />
       <div class="page-title"><h1 tabindex="-1" dir="auto">${title}</h1>${lead && html`<p class="muted" dir="auto">${lead}</p>`}</div>

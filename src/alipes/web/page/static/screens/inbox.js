@@ -2,6 +2,7 @@
 import { html, useRef, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
+import { CHOICES, DENY_WITH_REASON } from "../chat/questions.js";
 import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, lookUp, Text, Time, toast } from "./controls.js";
 import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useResource } from "./common.js";
 
@@ -13,7 +14,6 @@ import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useRes
  * @typedef {{questions: Question[], proposals?: number, pairing?: number}} InboxAnswer
  */
 
-const WORDS = /** @type {Record<string, string>} */ ({ once: "Allow once", session: "Allow in this conversation", always: "Always allow…", no: "Deny" });
 
 /** The answers to a command: buttons, an editable pattern for "always" and a note for "no". @param {{question: Question, answer: (body: object) => Promise<void>}} props */
 function ApprovalAnswers({ question, answer }) {
@@ -23,17 +23,17 @@ function ApprovalAnswers({ question, answer }) {
   const answers = question.answers ?? ["once", "session", "no"];
   const submit = (/** @type {object} */ body) => (/** @type {Event} */ event) => { event.preventDefault(); return answer(body); };
   return html`<div class="row">
-      ${answers.filter((each) => lookUp(WORDS, each, "")).map((each) => html`<${Button} key=${each} kind=${each === "once" ? "primary" : each === "no" ? "danger" : "plain"}
+      ${answers.filter((each) => lookUp(CHOICES, each, "")).map((each) => html`<${Button} key=${each} kind=${each === "once" ? "primary" : each === "no" ? "danger" : "plain"}
         aria-expanded=${each === "always" ? String(open === "always") : undefined}
-        onClick=${() => (each === "always" ? setOpen(open === "always" ? "" : "always") : answer({ choice: each }))}>${WORDS[each]}<//>`)}
-      ${answers.includes("no") && html`<${Button} kind="quiet" aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>Deny with a note…<//>`}
+        onClick=${() => (each === "always" ? setOpen(open === "always" ? "" : "always") : answer({ choice: each }))}>${CHOICES[each]}<//>`)}
+      ${answers.includes("no") && html`<${Button} kind="quiet" aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>${DENY_WITH_REASON}<//>`}
     </div>
     ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", ...(pattern.trim() ? { pattern: pattern.trim() } : {}) })}>
       <${Field} label="Always allow commands that match" mono value=${pattern} onInput=${setPattern} autofocus
         hint=${html`* matches any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
       <${Button} kind="primary" type="submit">Always allow<//></form>`}
     ${open === "note" && html`<form class="answer-form" onSubmit=${submit({ choice: "no", note })}>
-      <${Field} label="What should it do instead?" rows=${2} value=${note} onInput=${setNote} autofocus />
+      <${Field} label="Reason, for the model" rows=${2} value=${note} onInput=${setNote} autofocus />
       <${Button} kind="danger" type="submit">Deny<//></form>`}`;
 }
 

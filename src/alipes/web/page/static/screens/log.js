@@ -147,7 +147,7 @@ export default function Screen(_props) {
   const [follow, setFollow] = useState(true);
   const [open, setOpen] = useState(/** @type {Line | null} */ (null));
   const { lines, held, state, load, loadOlder } = useLines(level, words, paused);
-  return html`<div class="log-screen"><${Page} title="Log" wide actions=${html`
+  return html`<div class="log-screen"><${Page} title="Log" actions=${html`
       <${Button} icon=${paused ? "play" : "pause"} aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? `Continue${held ? ` (${formatCount(held)} new)` : ""}` : "Pause"}<//>
       <${Button} icon="down" aria-pressed=${String(follow)} disabled=${follow} onClick=${() => setFollow(true)}>Follow<//>`}>
     <div class="controls"><${Select} label="Level" value=${level} onChange=${setLevel} options=${LEVELS.map((each) => ({ value: each, label: each === "error" ? "error" : `${each} and above` }))} />

@@ -112,7 +112,7 @@ function Outbox() {
 /** @param {{route: {params: string[], query: URLSearchParams}}} props */
 export default function Screen({ route }) {
   const tab = route.params[0] ?? "people";
-  return html`<${Page} title="People and platforms" wide>
+  return html`<${Page} title="People and platforms">
     <${Tabs} label="Lists" current=${tab} onChange=${(/** @type {string} */ next) => go(next === "people" ? "#/people" : `#/people/${next}`, { replace: true })}
       tabs=${[{ id: "people", label: "People" }, { id: "platforms", label: "Platforms" }, { id: "outbox", label: "Outbox" }]} />
     ${tab === "platforms" ? html`<${Platforms} />` : tab === "outbox" ? html`<${Outbox} />` : html`<${People} />`}

@@ -5,10 +5,7 @@ import { go } from "../router.js";
 import { Badge, Button, Empty, Field, Text, Time } from "./controls.js";
 import { Loaded, Page, useResource } from "./common.js";
 
-/**
- * @typedef {{session?: string | {id?: string, title?: string}, id?: string, title?: string, origin?: string, number?: number, message?: number, role?: string,
- *   text?: string, snippet?: string, before?: string, after?: string, created?: number, time?: number}} Hit
- */
+/** @typedef {{session: string, title?: string, origin?: string, message?: number, role?: string, snippet?: string, when: number}} Hit */
 
 /** The text with the searched words marked. @param {{text: string, words: string}} props */
 export function Marked({ text, words }) {
@@ -28,27 +25,21 @@ function cut(text, words) {
 
 /** @param {{hit: Hit, words: string}} props */
 function HitItem({ hit, words }) {
-  const session = typeof hit.session === "object" ? hit.session?.id : hit.session ?? hit.id;
-  const title = hit.title ?? (typeof hit.session === "object" ? hit.session?.title : "");
-  const number = hit.number ?? hit.message;
-  const text = hit.snippet ?? hit.text ?? "";
-  return html`<li><a class="item hit" href=${`#/c/${encodeURIComponent(session ?? "")}${number ? `/m/${number}` : ""}`}>
-    <span class="item-main"><span><strong><${Text} value=${title || "Conversation"} /></strong> <span class="muted small">${hit.role === "user" ? "you" : hit.role ?? ""} · <${Time} value=${hit.created ?? hit.time} /></span></span>
-      ${hit.before ? html`<span class="muted clamp" dir="auto">${hit.before.slice(0, 200)}</span>` : null}
-      <span class="clamp-3"><${Marked} text=${cut(text, words)} words=${words} /></span>
-      ${hit.after ? html`<span class="muted clamp" dir="auto">${hit.after.slice(0, 200)}</span>` : null}</span>
+  return html`<li><a class="item hit" href=${`#/c/${encodeURIComponent(hit.session)}${hit.message ? `/m/${hit.message}` : ""}`}>
+    <span class="item-main"><span><strong><${Text} value=${hit.title || "Conversation"} /></strong> <span class="muted small">${hit.role === "user" ? "you" : hit.role ?? ""} · <${Time} value=${hit.when} /></span></span>
+      <span class="clamp-3"><${Marked} text=${cut(hit.snippet ?? "", words)} words=${words} /></span></span>
     <span class="item-side">${hit.origin ? html`<${Badge}>${hit.origin}<//>` : null}</span></a></li>`;
 }
 
 /** @param {{words: string}} props */
 function Results({ words }) {
   const [limit, setLimit] = useState(30);
-  const found = useResource(() => /** @type {Promise<{hits?: Hit[], results?: Hit[], more?: boolean}>} */ (get("/v1/sessions/search", { q: words, limit })), [words, limit]);
-  return html`<${Loaded} resource=${found}>${(/** @type {{hits?: Hit[], results?: Hit[], more?: boolean}} */ data) => {
-    const hits = data.hits ?? data.results ?? [];
+  const found = useResource(() => /** @type {Promise<{hits: Hit[]}>} */ (get("/v1/sessions/search", { q: words, limit })), [words, limit]);
+  return html`<${Loaded} resource=${found}>${(/** @type {{hits: Hit[]}} */ data) => {
+    const { hits } = data;
     if (!hits.length) return html`<${Empty} icon="search" title="No messages match">Try other or fewer words.<//>`;
-    return html`<p class="hidden-label" role="status">${hits.length} messages found</p><ul class="list">${hits.map((hit, place) => html`<${HitItem} key=${`${hit.number ?? hit.message ?? ""} ${place}`} hit=${hit} words=${words} />`)}</ul>
-      ${(data.more || hits.length >= limit) && limit < 100 ? html`<div class="more"><${Button} onClick=${() => setLimit(100)}>Show more<//></div>` : null}`;
+    return html`<p class="hidden-label" role="status">${hits.length} messages found</p><ul class="list">${hits.map((hit, place) => html`<${HitItem} key=${`${hit.message ?? ""} ${place}`} hit=${hit} words=${words} />`)}</ul>
+      ${hits.length >= limit && limit < 100 ? html`<div class="more"><${Button} onClick=${() => setLimit(100)}>Show more<//></div>` : null}`;
   }}<//>`;
 }
 

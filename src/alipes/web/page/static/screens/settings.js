@@ -251,7 +251,7 @@ function Groups({ answer, section, reload }) {
 export default function Screen({ route }) {
   const found = useResource(() => /** @type {Promise<SettingsAnswer>} */ (get("/v1/settings")), [], ["settings"]);
   const file = found.data?.file;
-  return html`<${Page} title="Settings" wide lead=${file ? html`Written to <code dir="auto">${file}</code>, which you can also edit by hand.` : null}>
+  return html`<${Page} title="Settings" lead=${file ? html`Written to <code dir="auto">${file}</code>, which you can also edit by hand.` : null}>
     <${RestartNotice} />
     <${Loaded} resource=${found}>${(/** @type {SettingsAnswer} */ answer) => html`<${Groups} answer=${answer} section=${route.params[0] ?? ""} reload=${found.reload} />`}<//>
   <//>`;

@@ -204,7 +204,7 @@ export default function Screen(_props) {
   const unit = chosen || (usage.data?.total?.cost === null && usage.data.rows.length ? "tokens" : "cost");
   const zones = [...new Set([HERE, "UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])])];
   const save = () => download("/v1/usage", `usage-${from}-${to}.csv`, { from, to, zone, by: "day,model,task,surface", format: "csv" });
-  return html`<${Page} title="Usage" wide actions=${html`<${Button} icon="download" onClick=${save}>Download CSV<//>`}>
+  return html`<${Page} title="Usage" actions=${html`<${Button} icon="download" onClick=${save}>Download CSV<//>`}>
     <div class="controls">
       <${Select} label="Time" value=${range} options=${RANGES} onChange=${setRange} />
       ${range === "custom" && html`<${Field} label="From" type="date" value=${custom[0]} max=${custom[1]} onInput=${(/** @type {string} */ day) => day && setCustom([day, custom[1]])} />
