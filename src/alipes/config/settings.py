@@ -47,6 +47,7 @@ from alipes.features.mcp.settings import McpConfig
 from alipes.features.memory.settings import MemoryConfig
 from alipes.features.schedules.settings import HeartbeatConfig, SchedulesConfig
 from alipes.features.skills.settings import SkillsConfig
+from alipes.features.update.settings import UpdateConfig
 from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
@@ -516,6 +517,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     install: InstallConfig = InstallConfig()
     code: CodeConfig = CodeConfig()
     mcp: McpConfig = McpConfig()
+    update: UpdateConfig = UpdateConfig()
     web: WebConfig = WebConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     skills: SkillsConfig = SkillsConfig()

@@ -20,6 +20,7 @@ commands:
   mcp         add, test, list and remove MCP servers
   install     list and install the packages that features need
   doctor      check that everything works
+  update      install another version, or go back
   profile     list, create, clone or remove profiles: separate homes
   usage       token usage and cost by day, model, conversation, task and tool
   backup      write everything into one file

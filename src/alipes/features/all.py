@@ -10,6 +10,7 @@ from alipes.features.openai.feature import OpenAiFeature
 from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.skills.feature import SkillsFeature
 from alipes.features.subagents.feature import SubagentsFeature
+from alipes.features.update.feature import UpdateFeature
 from alipes.features.usage.feature import UsageFeature
 from alipes.features.web_search.feature import WebSearchFeature
 from alipes.features.webhooks.feature import WebhooksFeature
@@ -26,5 +27,6 @@ FEATURES: tuple[type[Feature], ...] = (
     SchedulesFeature,
     WebhooksFeature,
     UsageFeature,
+    UpdateFeature,
     OpenAiFeature,
 )

@@ -24,6 +24,7 @@ from alipes.console import help_text, render
 from alipes.console.common import print_list, run_in_store
 from alipes.console.extras import offer_messengers
 from alipes.console.options import Details, OptionParser, whole_number
+from alipes.features.update.versions import start_command
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.outbox import Delivery, DeliveryState
@@ -103,6 +104,8 @@ def make_unit(settings: Settings, profiles: Sequence[str] = (), *, system: bool)
     """The text of the unit. systemd restarts it on failure, but not for wrong settings (status 2)."""
     own = f"User={getpass.getuser()}\n" if system else ""
     words = "".join(f" -P {name}" for name in profiles)
+    program, *rest = start_command(settings.home)
+    start = " ".join((_quote(program), *rest))
     return f"""\
 [Unit]
 Description=alipes, a personal agent in your chats
@@ -116,7 +119,7 @@ Type=notify
 NotifyAccess=main
 {own}Environment={_quote(f"ALIPES_HOME={settings.home}")}
 WorkingDirectory={_escape(settings.workdir or os.path.expanduser("~"))}
-ExecStart={_quote(sys.executable)} -m alipes serve{words}
+ExecStart={start} serve{words}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
@@ -190,7 +193,7 @@ def _serve(args: argparse.Namespace) -> int:
         if args.replace:
             replace_running_server(settings, environ)
         order = _run_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
-    return _finish(order, environ)
+    return _finish(order, settings.home, environ)
 
 
 def _serve_profiles(args: argparse.Namespace, names: Sequence[str]) -> int:
@@ -207,7 +210,7 @@ def _serve_profiles(args: argparse.Namespace, names: Sequence[str]) -> int:
             for profile in profiles:
                 replace_running_server(Settings(home=profile.home), environ)
         order = _run_loop(serve_profiles(profiles, SystemdNotifier(environ)))
-    return _finish(order, environ)
+    return _finish(order, root, environ)
 
 
 def _run_loop(work: Coroutine[Any, Any, ExitAction]) -> ExitAction | None:
@@ -218,9 +221,9 @@ def _run_loop(work: Coroutine[Any, Any, ExitAction]) -> ExitAction | None:
         return None
 
 
-def _finish(order: ExitAction | None, environ: dict[str, str]) -> int:
+def _finish(order: ExitAction | None, home: Path, environ: dict[str, str]) -> int:
     if order == "restart":
-        _restart(environ)
+        _restart(home, environ)
     return EXIT_HURRIED if order is None else 0
 
 
@@ -241,12 +244,14 @@ def _prepare(args: argparse.Namespace, loaded: Settings) -> Settings:
     return settings
 
 
-def _restart(environ: dict[str, str]) -> NoReturn:
-    """Run the same command again in this process, so that its supervisor sees no exit."""
+def _restart(home: Path, environ: dict[str, str]) -> NoReturn:
+    """Run the same command again in this process, so that its supervisor sees no exit. An update may have switched the
+    version meanwhile."""
     words = [word for word in sys.argv[1:] if word != "--replace"]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "alipes", *words], environ)
+    start = start_command(home)
+    os.execve(start[0], [*start, *words], environ)
 
 
 def _run_key(parser: OptionParser, args: argparse.Namespace, rest: list[str]) -> int:

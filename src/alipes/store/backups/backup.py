@@ -18,6 +18,7 @@ from alipes.store.sql.connection import Connection
 from alipes.store.sql.damage import find_damaged_rows
 from alipes.store.sql.errors import translate_error
 from alipes.store.sqlite.files import is_writable, open_readable
+from alipes.store.sqlite.migrations.migrations import schema_version
 
 T = TypeVar("T")
 PAGES_PER_STEP = 1024
@@ -124,6 +125,17 @@ def _integrity(db: sqlite3.Connection) -> list[str]:
     if dangling:
         problems.append(f"{len(dangling)} rows refer to rows that do not exist")
     return problems
+
+
+def read_schema(path: Path) -> int:
+    """The schema of a database; 0 if there is none."""
+    if not path.is_file():
+        return 0
+    try:
+        with _open(path) as db:
+            return schema_version(db)
+    except sqlite3.Error as error:
+        raise translate_error(error, path) from error
 
 
 def read_facts(db: Connection, path: Path) -> StoreFacts:

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 from alipes.kernel.errors import StoreError
 from alipes.store.backups.backup import CancelFlag, copy_database, run_in_thread, write_atomically
 from alipes.store.sqlite.files import DATABASE_FILE
-from alipes.store.sqlite.migrations.migrations import SCHEMA
+from alipes.store.sqlite.migrations.migrations import SCHEMA, schema_version
 
 FORMAT = 1
 MANIFEST = "alipes-backup.json"
@@ -32,7 +32,7 @@ MAX_MANIFEST_BYTES = 64 * 2**20
 SANDBOX = "sandbox"
 """The homes and caches of sandboxed commands; only archives of older versions have them."""
 _EXCLUDED = re.compile(
-    r"\.env.*|(?:run|logs|spill|browser|checkpoints|profiles)(?:/.*)?|"
+    r"\.env.*|(?:run|logs|spill|browser|checkpoints|profiles|versions)(?:/.*)?|"
     + re.escape(DATABASE_FILE)
     + r".*|files/[^/]+/(?:login|signing)\.json"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock|part|lock)|(?:.*/)?__pycache__(?:/.*)?"
@@ -69,10 +69,10 @@ def is_newer(manifest: ArchiveManifest) -> bool:
     return manifest.schema > SCHEMA
 
 
-async def pack_home(home: Path, target: Path, *, version: str, schema: int = SCHEMA) -> ArchiveManifest:
+async def pack_home(home: Path, target: Path, *, version: str, schema: int | None = None) -> ArchiveManifest:
     """Pack `home` into `target` while it is in use, and read the archive back before it gets its name.
 
-    Raises `StoreError` and then leaves nothing behind.
+    `schema`: of the database, if it is not the one in its file. Raises `StoreError` and then leaves nothing behind.
     """
 
     def work(flag: CancelFlag) -> ArchiveManifest:
@@ -80,9 +80,9 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int = SCH
             copy = part.with_suffix(".db.part")
             try:
                 copy_database(home / DATABASE_FILE, copy, flag)
-                _remove_secrets(copy)
+                stored = _remove_secrets(copy)
                 found = {DATABASE_FILE: copy, **{name: home / name for name in _list_files(home)}}
-                about = ArchiveManifest(FORMAT, time.time(), version, schema, str(home))
+                about = ArchiveManifest(FORMAT, time.time(), version, stored if schema is None else schema, str(home))
                 with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                     table = _write(file, found, flag, about)
             finally:
@@ -93,12 +93,13 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int = SCH
     return await run_in_thread(work)
 
 
-def _remove_secrets(copy: Path) -> None:
-    """Empty the secrets of webhooks in a copy of the database: an archive may be stored anywhere."""
+def _remove_secrets(copy: Path) -> int:
+    """Empty the secrets of webhooks in a copy: an archive may be stored anywhere. Returns the schema of the copy."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as db:
             db.execute("PRAGMA secure_delete = ON")  # or the old value would remain in the file
             db.execute("UPDATE webhooks SET secret = ''")
+            return schema_version(db)
     except sqlite3.Error as error:
         raise StoreError(f"could not remove the secrets from the backup: {error}") from error
 

@@ -1,0 +1,71 @@
+"""Versions of alipes for tests of updates: wheels of this source with another number, and environments made of them.
+
+Nothing is downloaded: an environment takes the dependencies of the tests.
+"""
+
+import os
+import re
+import sysconfig
+import venv
+import zipfile
+from functools import cache
+from pathlib import Path
+
+from alipes.features.update.release import SUMS, hash_file
+from alipes.features.update.versions import InstalledVersion, Versions
+
+SOURCE = Path(__file__).parents[2] / "src" / "alipes"
+MIGRATIONS = "alipes/store/sqlite/migrations/migrations.py"
+_ENTRY = "#!{python}\nimport sys\nfrom alipes.cli.main import run_and_exit\nsys.exit(run_and_exit())\n"
+
+
+@cache
+def _read_source() -> dict[str, bytes]:
+    files = (each for each in SOURCE.rglob("*") if each.is_file() and "__pycache__" not in each.parts)
+    return {f"alipes/{each.relative_to(SOURCE)}": each.read_bytes() for each in files}
+
+
+def build_wheel(folder: Path, version: str, *, migrates: bool = False, broken: str = "") -> Path:
+    """A wheel in `folder`, listed in its SHA256SUMS. `migrates`: with a new schema. `broken`: the doctor ends so."""
+    files = {**_read_source(), "alipes/__init__.py": f'"""alipes"""\n\n__version__ = "{version}"\n'.encode()}
+    if migrates:
+        files[MIGRATIONS] = _add_migration(files[MIGRATIONS].decode()).encode()
+    if broken:
+        files["alipes/cli/doctor.py"] = f"def run(argv):\n    raise SystemExit({broken!r})\n".encode()
+    wheel = folder / f"alipes-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+        archive.writestr(
+            f"alipes-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: alipes\nVersion: {version}\n"
+        )
+    sums = folder / SUMS
+    lines = sums.read_text().splitlines() if sums.exists() else []
+    sums.write_text("\n".join([*lines, f"{hash_file(wheel)}  {wheel.name}"]) + "\n")
+    return wheel
+
+
+def _add_migration(text: str) -> str:
+    (newest,) = re.findall(r"^SCHEMA = (\d+)$", text, re.MULTILINE)
+    added = int(newest) + 1
+    step = f'    {newest}: ({added}, ("CREATE TABLE of_a_later_version (number INTEGER)",)),\n'
+    end = '}\n"""0: a new file'
+    assert end in text
+    return text.replace(end, step + end).replace(f"SCHEMA = {newest}\n", f"SCHEMA = {added}\n")
+
+
+def install(versions: Versions, wheel: Path) -> InstalledVersion:
+    """An environment of the wheel, as an update would have made it."""
+    version = wheel.name.split("-")[1]
+    folder = versions.folder / version
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    entry = folder / "bin" / "alipes"
+    entry.write_text(_ENTRY.format(python=versions.python(version)))
+    entry.chmod(0o755)
+    made = InstalledVersion(version, version, hash_file(wheel), str(wheel.parent), os.stat(wheel).st_mtime)
+    versions.complete(made)
+    return made
