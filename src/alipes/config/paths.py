@@ -4,6 +4,7 @@ The default profile is the home itself. Any other is a complete home of its own,
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +21,12 @@ DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "ALIPES_PROFILE"
 LOCK_NAME = "serve.claim"
 """The file in `Paths.run` whose lock the running `alipes serve` holds."""
+VERSIONS = "versions"
+"""The folder of versions of alipes, in the default home: all profiles use the same one."""
+VERSION_LAUNCHER = "alipes"
+"""The program in it that starts the current version."""
 _PROFILE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,31}")
 _environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
-LOCK_NAME = "serve.claim"
 
 
 SHARED_FOLDERS = ("memory", "skills", "checkpoints", "files", "outgoing", PROFILES)
@@ -151,6 +155,14 @@ def choose_profile(name: str) -> None:
 def find_root(home: Path) -> Path:
     """The default home of a profile's home; any other home is its own."""
     return home.parent.parent if _is_profile(home) else home
+
+
+def start_command(home: Path) -> tuple[str, ...]:
+    """The words that start alipes again. If it is a version in the home, an update may have switched to another one."""
+    versions = find_root(home) / VERSIONS
+    if Path(sys.prefix).parent == versions and os.access(versions / VERSION_LAUNCHER, os.X_OK):
+        return (str(versions / VERSION_LAUNCHER),)
+    return (sys.executable, "-m", "alipes")
 
 
 def profile_name(home: Path) -> str:

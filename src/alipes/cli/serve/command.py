@@ -18,13 +18,12 @@ from alipes.cli.serve.run import ServeContext, print_error, serve
 from alipes.cli.serve.signals import ExitAction, replace_running_server
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings, with_plugins
-from alipes.config.paths import DEFAULT_PROFILE, find_home, find_root, make_private
+from alipes.config.paths import DEFAULT_PROFILE, find_home, find_root, make_private, start_command
 from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import print_list, run_in_store
 from alipes.console.extras import offer_messengers
 from alipes.console.options import Details, OptionParser, whole_number
-from alipes.features.update.versions import start_command
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.outbox import Delivery, DeliveryState

@@ -35,7 +35,7 @@ async def make_environment(release: Release, versions: Versions, extras: Sequenc
     what = f"cannot install alipes {release.name}"
     await run_program([_base_python(), "-m", "venv", str(folder)], versions.folder, what=what)
     python = str(versions.python(release.name))
-    requirement = folder / "alipes.txt"
+    requirement = folder / "wheel.txt"
     requirement.write_text(f"alipes @ {release.wheel.as_uri()} --hash=sha256:{release.sha256}\n")
     pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     await run_program([*pip, "--no-deps", "--require-hashes", "-r", str(requirement)], folder, what=what)

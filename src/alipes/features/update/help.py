@@ -8,7 +8,7 @@ usage: alipes update [--to VERSION] [--channel NAME] [--source PLACE] [--yes]
 
 Install another version beside this one, try it on a copy of your home, back the home up, and
 start the new version from then on. Until the last step nothing changes, and it can be broken
-off at any time. A running `alipes serve` finishes or suspends its turns and goes on with the
+off at any time. A running `alipes serve` finishes or suspends its turns and continues with the
 new version. Extras are installed again. With uv and pipx, their own command installs the version
 after it was tried; in a container, the commands to run outside are printed.
 

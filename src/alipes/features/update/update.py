@@ -17,10 +17,10 @@ from alipes.config import extras
 from alipes.config.paths import LOCK_NAME, find_root, make_private
 from alipes.config.settings import Settings
 from alipes.features.update.environment import make_environment
+from alipes.features.update.handover import hand_over
 from alipes.features.update.installation import find_installation
 from alipes.features.update.rehearsal import DATABASE, explain_unreadable, rehearse, run_version
 from alipes.features.update.release import Channel, Release, ReleaseSource, find_source
-from alipes.features.update.serving import hand_over
 from alipes.features.update.version_number import order
 from alipes.features.update.versions import Versions
 from alipes.kernel.errors import ConfigError

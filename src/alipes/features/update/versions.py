@@ -12,14 +12,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.config.paths import find_root, make_private, sync_to_disk
+from alipes.config.paths import VERSION_LAUNCHER, VERSIONS, find_root, make_private, sync_to_disk
 from alipes.kernel.errors import ConfigError
 
-FOLDER = "versions"
-"""In the default home; all profiles use the same version."""
 CURRENT = "current"
 """The link to the environment of the version that is started."""
-LAUNCHER = "alipes"
 BACKUPS = "backups"
 MARK = "version.json"
 """Written into an environment when everything in it works; without it, the environment is incomplete."""
@@ -61,8 +58,8 @@ class Versions:
     """The folder of versions. Each change of a file or link takes effect whole or not at all."""
 
     def __init__(self, home: Path) -> None:
-        self.folder = find_root(home) / FOLDER
-        self.launcher = self.folder / LAUNCHER
+        self.folder = find_root(home) / VERSIONS
+        self.launcher = self.folder / VERSION_LAUNCHER
 
     @property
     def backups(self) -> Path:
@@ -143,6 +140,15 @@ class Versions:
         self._write_history(_History(known.origin, tuple(shown if each == last else each for each in known.switches)))
         return last
 
+    def announce(self) -> tuple[str, ...]:
+        """Sentences about the last switch, once."""
+        done = self.take_announcement()
+        if done is None or not done.after:
+            return ()
+        return (
+            f"alipes is now {done.after}. What is new: `alipes update --notes`. To go back: `alipes update --back`.",
+        )
+
     def _write_history(self, history: _History) -> None:
         write_file(self.folder / HISTORY, msgspec.json.encode(history))
 
@@ -190,11 +196,3 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def start_command(home: Path) -> tuple[str, ...]:
-    """The words that start alipes as it is installed now: of a version in the home, the launcher."""
-    versions = Versions(home)
-    if Path(sys.prefix).parent == versions.folder and os.access(versions.launcher, os.X_OK):
-        return (str(versions.launcher),)
-    return (sys.executable, "-m", "alipes")

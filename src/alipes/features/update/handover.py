@@ -6,10 +6,9 @@ import signal
 import time
 from pathlib import Path
 
-from alipes.config.paths import LOCK_NAME, all_homes, find_root
+from alipes.config.paths import LOCK_NAME, VERSIONS, all_homes, find_root
 from alipes.config.settings import Settings
 from alipes.features.update.environment import Show
-from alipes.features.update.versions import FOLDER
 from alipes.runtime.process_lock import LockHolder, find_holder
 
 GRACE_S = 30.0
@@ -43,7 +42,7 @@ def _restarts_itself(holder: LockHolder, python: Path, root: Path) -> bool:
     except OSError:
         return False
     environment = Path(os.fsdecode(words[0])).parent.parent
-    return environment.parent == root / FOLDER or environment == python.parent.parent
+    return environment.parent == root / VERSIONS or environment == python.parent.parent
 
 
 async def _wait_until_restarted(lock: Path, before: LockHolder, seconds: float) -> bool:
