@@ -69,12 +69,12 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
     return Endpoint(name=name, key=read_secret(config, variable, needed=ours), **fields)  # type: ignore[arg-type]
 
 
-def _filled(config: RawConfig, place: KeyPath, text: str, *, needed: bool = True) -> str:
-    """The text with the variables it names; one that is not set is a problem if it is `needed`."""
+def _filled(config: RawConfig, place: KeyPath, text: str) -> str:
+    """The text with the variables it names; one that is not set is a problem."""
 
     def value(found: re.Match[str]) -> str:
-        secret = read_secret(config, found[1], needed=needed).reveal()
-        if not secret and needed:
+        secret = read_secret(config, found[1], needed=True).reveal()
+        if not secret:
             missing = f"{found[1]}, which is not set: add it to {config.paths.env} or to the environment."
             config.add_problem(place, f"{place[-1]} = {toml_string(text)} needs the variable {missing}")
         return secret
@@ -333,15 +333,33 @@ def _mcp(config: RawConfig) -> McpConfig:
     for name in config.names("mcp", "servers"):
         place: KeyPath = ("mcp", "servers", name)
         fields = _values(config, place, McpServerConfig)
-        for table in ("env", "headers"):
-            fields[table] = {
-                key: _filled(config, (*place, table, key), text, needed=bool(fields["enabled"]))
-                for key, text in fields[table].items()
-            }
         if problem := find_server_problem(name, McpServerConfig(**fields)):
             config.add_problem(place, f"[{toml_path(place)}] {problem}")
-        servers[name] = McpServerConfig(**fields)
+        servers[name] = _fill_server(config, McpServerConfig(**fields))
+        if why := servers[name].problem:
+            config.notes.append(f"The MCP server {name} is off: {why}.")
     return McpConfig(**_values(config, ("mcp",), McpConfig), servers=servers)
+
+
+def _fill_server(config: RawConfig, server: McpServerConfig) -> McpServerConfig:
+    """The server with its variables filled in. If one is not set, only this server is off."""
+    missing = dict[str, None]()
+
+    def value(found: re.Match[str]) -> str:
+        secret = read_secret(config, found[1], needed=server.enabled).reveal()
+        if not secret:
+            missing[found[1]] = None
+        return secret
+
+    tables = {
+        table: {key: re.sub(REFERENCE, value, text) for key, text in getattr(server, table).items()}
+        for table in ("env", "headers")
+    }
+    if missing and server.enabled:
+        where = f"add it to {config.paths.env} or to the environment"
+        problem = f"it needs the variable {', '.join(missing)}, which is not set: {where}"
+        return structs.replace(server, **tables, problem=problem)
+    return structs.replace(server, **tables)
 
 
 def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, MixtureConfig]:

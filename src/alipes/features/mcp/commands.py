@@ -10,7 +10,9 @@ NONE = "No MCP servers. Add one with `alipes mcp add`, or as [mcp.servers.NAME] 
 
 
 async def mcp(context: CommandContext, args: str) -> CommandReply:
-    servers = context.features.get(McpFeature).servers
+    configured = context.features.get(McpFeature).configured
+    await configured.refresh()
+    servers = configured.servers
     if servers is None or not servers.statuses():
         return CommandReply(NONE)
     match args.split():
@@ -29,7 +31,7 @@ async def mcp(context: CommandContext, args: str) -> CommandReply:
             accepted = servers.accept(name)
             if not accepted:
                 return CommandReply(f"{name} has no changed tools.")
-            head = f"Accepted {format_count(len(accepted), 'tool')} of {name}, from the next turn on:"
+            head = f"Accepted {format_count(len(accepted), 'change')} of {name}, from the next turn on:"
             return CommandReply("\n".join([head, *(f"  {line}" for line in lines)]))
     return CommandReply(_USAGE, failed=True)
 

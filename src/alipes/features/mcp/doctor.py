@@ -24,13 +24,15 @@ def _check_mcp(settings: Settings) -> Iterator[CheckResult]:
         stored = catalog.find(name, config)
         if not config.enabled:
             yield CheckResult("mcp", "ok", f"{name} is off")
+        elif config.problem:
+            yield CheckResult("mcp", "wrong", f"{name} is off: {config.problem}", "set it, or remove the server")
         elif config.command and shutil.which(os.path.expanduser(config.command)) is None:
             fix = f"correct mcp.servers.{name}.command"
             yield CheckResult("mcp", "wrong", f"{name}: the command {config.command} was not found", fix)
         elif stored is None:
             yield CheckResult("mcp", "note", f"{name} was never connected", f"run `alipes mcp test {name}`")
-        elif stored.pending:
-            says = f"{name}: {format_count(len(stored.pending), 'tool')} changed and not accepted"
+        elif stored.pending_names:
+            says = f"{name}: {', '.join(stored.pending_names[:5])} changed and not accepted"
             yield CheckResult("mcp", "note", says, f"look at them with /mcp, then /mcp accept {name}")
         else:
             yield CheckResult("mcp", "ok", f"{name}: {format_count(len(stored.tools), 'tool')}")

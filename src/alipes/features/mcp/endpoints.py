@@ -54,6 +54,7 @@ class McpEndpoints:
     @ApiEndpoint("GET", "/v1/mcp", "admin", readable=True, answer=McpServerList)
     async def list(self, _call: ApiCall) -> Response:
         """List the MCP servers. None is started for it."""
+        await self._feature.configured.refresh()
         servers = self._feature.servers
         listed = () if servers is None else tuple(self._document(servers, each) for each in servers.statuses())
         return json_response(McpServerList(listed))
@@ -61,7 +62,7 @@ class McpEndpoints:
     @ApiEndpoint("POST", "/v1/mcp/{name}/reload", "admin", answer=McpServerDocument, errors=(409,))
     async def reload(self, call: ApiCall) -> Response:
         """Connect to a server again and list its tools."""
-        servers, name = self._find(call)
+        servers, name = await self._find(call)
         try:
             await servers.reload(name)
         except (ConfigError, ToolError) as error:
@@ -72,7 +73,7 @@ class McpEndpoints:
     async def accept(self, call: ApiCall) -> Response:
         """Accept the new and changed tools of a server, from the next turn on."""
         body: McpAcceptBody = call.body
-        servers, name = self._find(call)
+        servers, name = await self._find(call)
         pending = next(each.pending for each in servers.statuses() if each.name == name)
         if not pending:
             raise HttpProblem(409, f"{name} has no changed tools", code="state")
@@ -82,7 +83,8 @@ class McpEndpoints:
             servers.accept(name)
         return self._answer(servers, name)
 
-    def _find(self, call: ApiCall) -> "tuple[McpServers, str]":
+    async def _find(self, call: ApiCall) -> "tuple[McpServers, str]":
+        await self._feature.configured.refresh()
         servers, name = self._feature.servers, call.path["name"]
         if servers is None or name not in servers.servers:
             known = ", ".join(servers.servers) if servers is not None else ""

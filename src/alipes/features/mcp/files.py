@@ -294,7 +294,8 @@ def load_project(home: Path, env: Path, workdir: Path) -> tuple[dict[str, McpSer
             try:
                 usable[each.found.name] = expand(each.found.config, variables, str(workdir))
             except ConfigError as error:
-                notes.append(f"The MCP server {each.found.name} of {workdir / PROJECT_FILE} is not used: {error}.")
+                usable[each.found.name] = structs.replace(each.found.config, problem=str(error))
+                notes.append(f"The MCP server {each.found.name} of {workdir / PROJECT_FILE} is off: {error}.")
     return usable, tuple(notes)
 
 
@@ -331,6 +332,12 @@ def _describe_unused(servers: tuple[ProjectServer, ...], workdir: Path) -> Itera
         if each.state == "invalid":
             name = each.found.name or "without a name"
             yield f"The MCP server {name} of {workdir / PROJECT_FILE} is not used: {each.found.problem}."
+
+
+def list_sources(settings: Settings, workdir: str) -> tuple[Path, ...]:
+    """The files that say which servers are used."""
+    paths = settings.paths
+    return (paths.config, paths.env, Path(workdir) / PROJECT_FILE, _accepted_file(settings.home))
 
 
 def _accepted_file(home: Path) -> Path:

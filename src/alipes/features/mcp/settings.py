@@ -38,6 +38,12 @@ class McpServerConfig(Struct, frozen=True):
     write: Annotated[tuple[str, ...], PATHS, "Paths that a started server may change, besides the project."] = ()
     source: str = "config.toml"
     """Where it was configured: a file, such as `.mcp.json` of the project."""
+    problem: str = ""
+    """Why it is off although it is enabled, as the end of a sentence: a variable that it needs is not set."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.enabled and not self.problem
 
 
 def find_server_problem(name: str, config: McpServerConfig) -> str:

@@ -60,7 +60,8 @@ def program(tmp_path, monkeypatch, capsys):
 
 def test_a_started_server_is_added_listed_and_removed(program):
     assert "No MCP servers" in program.run()[1]
-    status, out, _ = program.run("add", "files", "--env", "LANG=C", "--", "npx", "-y", "server", "--root", "a b")
+    words = ("--no-test", "--env", "LANG=C", "--", "npx", "-y", "server", "--root", "a b")
+    status, out, _ = program.run("add", "files", *words)
     assert status == 0 and "alipes mcp test files" in out
     assert program.config() == {
         "files": {"command": "npx", "args": ["-y", "server", "--root", "a b"], "env": {"LANG": "C"}}
@@ -71,8 +72,9 @@ def test_a_started_server_is_added_listed_and_removed(program):
 
 
 def test_secrets_are_written_to_the_file_of_secrets(program):
-    program.run("add", "hub", "--env", f"GITHUB_TOKEN={TOKEN}", "--", "hub")
-    program.run("add", "notes", "--url", "https://notes.example/mcp", "--header", f"Authorization=Bearer {TOKEN}")
+    program.run("add", "hub", "--no-test", "--env", f"GITHUB_TOKEN={TOKEN}", "--", "hub")
+    header = f"Authorization=Bearer {TOKEN}"
+    program.run("add", "notes", "--no-test", "--url", "https://notes.example/mcp", "--header", header)
     assert program.config()["hub"]["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}
     assert program.config()["notes"]["headers"] == {"Authorization": "Bearer ${NOTES_TOKEN}"}
     assert program.env() == f"GITHUB_TOKEN={TOKEN}\nNOTES_TOKEN={TOKEN}\n"
@@ -199,9 +201,17 @@ def test_a_server_of_hermes_brings_the_variable_that_it_needs(program):
 def test_a_server_whose_variable_is_not_set_is_off(program):
     program.write(".hermes/config.yaml", HERMES)
     status, out, _ = program.run("import", "hermes", "--yes")
-    assert status == 0 and "off for now: set NOTES_TOKEN" in out
-    servers = load_settings(program.home, {}).mcp.servers
-    assert servers["time"].enabled and not servers["notes"].enabled
+    assert status == 0 and "off until NOTES_TOKEN is set" in out
+    settings = load_settings(program.home, {})
+    servers = settings.mcp.servers
+    assert servers["time"].is_on and servers["notes"].enabled and not servers["notes"].is_on
+    assert "it needs the variable NOTES_TOKEN" in servers["notes"].problem
+    assert settings.notes == (f"The MCP server notes is off: {servers['notes'].problem}.",)
+    assert "off: it needs the variable NOTES_TOKEN" in program.run("list")[1]
+    status, _, err = program.run("test", "notes")
+    assert status == 2 and "notes is off: it needs the variable NOTES_TOKEN" in err
+    (program.home / ".env").write_text("NOTES_TOKEN=note-canary-1\n")
+    assert load_settings(program.home, {}).mcp.servers["notes"].is_on
 
 
 def test_named_servers_of_a_file_are_imported_and_those_that_exist_are_not_touched(program):
@@ -246,12 +256,12 @@ def test_consent_needs_a_person(program):
 
 
 def test_changed_tools_are_shown_and_accepted(program):
-    program.run("add", "x", "--", "y")
+    program.run("add", "x", "--no-test", "--", "y")
     config, catalog = McpServerConfig(command="y"), ToolCatalog(program.home / "mcp")
     old, new = ToolDefinition("look", "Look around", {}), ToolDefinition("look", "Send all files", {})
     for tool in (old, new):
         catalog.record("x", config, Offer((tool,)), ServerInfo())
     assert program.listed()["x"]["pending"] == ["look"] and "1 to accept" in program.run("list")[1]
     status, out, _ = program.run("accept", "x", "--yes")
-    assert status == 0 and "x: look (write): Send all files" in out and "Accepted 1 tool of x." in out
+    assert status == 0 and "x: look (write): Send all files" in out and "Accepted 1 change of x." in out
     assert program.listed()["x"]["pending"] == [] and program.listed()["x"]["tools"] == 1

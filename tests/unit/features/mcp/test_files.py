@@ -245,7 +245,8 @@ def test_problems_of_a_project_are_notes_and_stop_nothing(tmp_path):
     write_project(work, bad={}, needy={"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}})
     accept_all(home, work)
     usable, notes = load_project(home, home / ".env", work)
-    assert usable == {} and "bad" in notes[0] and "needs the variable NOT_SET_ANYWHERE" in notes[1]
+    assert [*usable] == ["needy"] and not usable["needy"].is_on
+    assert "bad" in notes[0] and "needs the variable NOT_SET_ANYWHERE" in notes[1]
 
 
 def test_settings_come_before_the_file_of_a_project(tmp_path):

@@ -190,7 +190,7 @@ async def test_changed_tools_are_accepted_by_a_command(tmp_path):
         assert "mcp__world__echo" not in {tool.name for tool in agent.model.requests[-1].tools}
         assert "1 not accepted (echo)" in (await agent.command("/mcp")).text
         accepted = await agent.command("/mcp accept world")
-        assert accepted.text == "Accepted 1 tool of world, from the next turn on:\n  echo (changed): New words."
+        assert accepted.text == "Accepted 1 change of world, from the next turn on:\n  echo (changed): New words."
         assert (await agent.command("/mcp accept world")).text == "world has no changed tools."
         assert "world is connected, 15 tools" in (await agent.command("/mcp reload world")).text
         assert (await agent.command("/mcp reload other")).failed
@@ -304,7 +304,8 @@ FIELDS = {"n": {"type": "integer", "title": "Number"}, "kind": {"type": "string"
     ("question", "answers", "action", "content"),
     [
         (Elicitation("Go?", FIELDS), ["4", "a"], "accept", {"n": 4, "kind": "a"}),
-        (Elicitation("Go?", FIELDS), ["four"], "decline", None),
+        (Elicitation("Go?", FIELDS), ["four", "4", "skip"], "accept", {"n": 4}),
+        (Elicitation("Go?", FIELDS), ["four", "five", "six"], "cancel", None),
         (Elicitation("Go?", FIELDS), [None], "cancel", None),
         (Elicitation("Go?", FIELDS), ["4", "Decline"], "decline", None),
         (Elicitation("Go?", {"x": {"type": "number"}}), ["1.5"], "accept", {"x": 1.5}),
@@ -322,6 +323,42 @@ async def test_answers_fit_what_the_server_asked_for(tmp_path, question, answers
     answer = await PeopleAndModels(people, None, 5).elicit("s", make_turn(tmp_path), question)
     assert (answer.action, answer.content) == (action, content)
     assert people.questions[0][0].startswith("The MCP server s asks: ")
+
+
+COLOUR = {"type": "string", "oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]}
+SIZES = {"type": "array", "items": {"anyOf": [{"const": "s", "title": "Small"}, {"const": "l"}]}, "maxItems": 1}
+FORM = {
+    "colour": COLOUR | {"title": "Colour", "description": "Of the door", "default": "#0f0"},
+    "sizes": SIZES,
+    "old": {"type": "string", "enum": ["a", "b"], "enumNames": ["Alpha", "Beta"]},
+    "mail": {"type": "string", "format": "email"},
+    "day": {"type": "string", "format": "date"},
+    "count": {"type": "integer", "minimum": 2, "maximum": 5},
+}
+
+
+async def test_a_form_shows_choices_titles_and_defaults_and_checks_answers(tmp_path):
+    answers = ("default", "Small, l", "Small", "Beta", "me", "me@example.org", "soon", "2026-01-31", "9", "3")
+    people = Answers(*answers)
+    form = Elicitation("Order", FORM, tuple(FORM))
+    answer = await PeopleAndModels(people, None, 5).elicit("s", make_turn(tmp_path), form)
+    wanted = {"colour": "#0f0", "sizes": ["s"], "old": "b", "mail": "me@example.org", "day": "2026-01-31", "count": 3}
+    assert (answer.action, answer.content) == ("accept", wanted)
+    texts, choices = [text for text, _ in people.questions], [each for _, each in people.questions]
+    assert "Colour: Of the door\nDefault: Green" in texts[0] and choices[0] == ("Red", "Green", "Decline")
+    assert "1. Small\n2. l" in texts[1] and choices[1] == ()
+    assert "“Small, l” cannot be used: it must be at most 1 values." in texts[2]
+    assert choices[3] == ("Alpha", "Beta", "Decline")
+    assert "it must be an email address" in texts[5] and "it must be a date" in texts[7]
+    assert "it must be at most 5." in texts[9]
+
+
+async def test_what_need_not_be_filled_in_can_be_skipped(tmp_path):
+    people = Answers("1", "Skip", "")
+    form = Elicitation("Order", {"a": COLOUR, "b": {"type": "string"}, "c": {"type": "integer"}}, ("c",))
+    answer = await PeopleAndModels(people, None, 5).elicit("s", make_turn(tmp_path), form)
+    assert (answer.action, answer.content) == ("accept", {"c": 1})
+    assert [text.partition("\n")[0] for text, _ in people.questions][1:] == ["The MCP server s also asks"] * 2
 
 
 async def test_hidden_characters_of_a_question_are_shown(tmp_path):

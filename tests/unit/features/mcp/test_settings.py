@@ -39,7 +39,6 @@ def test_a_server_is_read_with_its_variables_filled(tmp_path):
         ("[mcp.servers.a]\nenabled = true", "needs either a command or a url"),
         ('[mcp.servers.a__b]\ncommand = "x"', "has an invalid name"),
         ('[mcp.servers."a b"]\ncommand = "x"', "has an invalid name"),
-        ('[mcp.servers.a]\ncommand = "x"\nenv = { K = "${NOT_SET}" }', "needs the variable NOT_SET, which is not set"),
         ('[mcp.servers.a]\ncommand = "x"\nenv = { API_KEY = "abc" }', "contains a secret in API_KEY"),
         ('[mcp.servers.a]\ncommand = "x"\nenv = { "A-B" = "c" }', "cannot be the name of a variable"),
         ('[mcp.servers.a]\ncommand = "x"\nargs = "y"', "must be a list of texts"),
@@ -51,6 +50,13 @@ def test_a_server_is_read_with_its_variables_filled(tmp_path):
 def test_what_is_wrong_with_a_server_is_named(tmp_path, table, why):
     with pytest.raises(ConfigError, match=why):
         load(tmp_path, table)
+
+
+def test_a_variable_that_is_not_set_switches_that_server_off_and_no_other(tmp_path):
+    table = '[mcp.servers.a]\ncommand = "x"\nenv = { K = "${NOT_SET}" }\n[mcp.servers.b]\ncommand = "y"'
+    mcp = load(tmp_path, table)
+    assert not mcp.servers["a"].is_on and mcp.servers["b"].is_on
+    assert mcp.servers["a"].problem.startswith("it needs the variable NOT_SET, which is not set: add it to ")
 
 
 def test_a_variable_of_a_disabled_server_need_not_be_set(tmp_path):

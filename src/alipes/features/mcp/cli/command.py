@@ -20,14 +20,16 @@ from alipes.console.common import confirm, print_list
 from alipes.console.options import OptionParser, print_config_errors, whole_number
 from alipes.console.render import sanitize
 from alipes.features.mcp.cli.help import MCP
-from alipes.features.mcp.client.catalog import ToolCatalog
+from alipes.features.mcp.client.catalog import INSTRUCTIONS, ToolCatalog
 from alipes.features.mcp.client.server_log import read_log
 from alipes.features.mcp.client.token_store import make_store
 from alipes.features.mcp.files import (
     PROGRAMS,
     FoundServer,
+    ProjectServer,
     accept_server,
     add_project_servers,
+    expand,
     find_server,
     forget_server,
     list_files,
@@ -110,8 +112,19 @@ def list_servers(settings: Settings, workdir: Path) -> list[ListedServer]:
         states = {"accepted": "on" if each.found.config.enabled else "off", "new": "not accepted"}
         listed = _list_one(settings, each.found.name, each.found.config)
         state = states.get(each.state, each.state)
-        found.append(structs.replace(listed, state=state, problem=each.found.problem))
+        found.append(structs.replace(listed, state=state, problem=each.found.problem or _find_unset(settings, each)))
     return found
+
+
+def _find_unset(settings: Settings, each: ProjectServer) -> str:
+    """Why an accepted server of the project is off; empty if it is not."""
+    if each.state != "accepted" or not each.found.config.enabled:
+        return ""
+    try:
+        expand(each.found.config, current_variables(settings.paths), "")
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _list_one(settings: Settings, name: str, config: McpServerConfig) -> ListedServer:
@@ -119,12 +132,13 @@ def _list_one(settings: Settings, name: str, config: McpServerConfig) -> ListedS
     login = make_store(settings, _hide_nothing).read(name, config.url) if config.url else None
     return ListedServer(
         name,
-        "on" if config.enabled else "off",
+        "on" if config.is_on else "off",
         config.url or shlex.join((config.command, *config.args)),
         config.source,
         len(stored.tools) if stored else None,
-        tuple(tool.name for tool in stored.pending) if stored else (),
+        stored.pending_names if stored else (),
         login is not None,
+        config.problem,
     )
 
 
@@ -161,8 +175,19 @@ def _add(given: McpArguments) -> int:
         raise ConfigError(f"The server {problem}" if "name" in problem else f"{name} {problem}")
     if name in settings.mcp.servers:
         raise ConfigError(f"There is an MCP server {name} already. Remove it first with `alipes mcp remove {name}`.")
+    known = current_variables(settings.paths)
+    if unset := [each for each in FoundServer(name, config, "").variables if not known.get(each)]:
+        missing = f"{', '.join(unset)}, which is not set: add it to {settings.paths.env}"
+        raise ConfigError(f"{name} needs the variable {missing} or to the environment.")
     _write_servers(settings, {name: config})
-    print(f"Added {name}. Test it with `alipes mcp test {name}`.")
+    if options.no_test:
+        print(f"Added {name}. Test it with `alipes mcp test {name}`.")
+        return 0
+    print(f"Added {name}.", flush=True)
+    from alipes.features.mcp.cli import connect as mcp_connect  # noqa: PLC0415
+
+    if mcp_connect.run_test(load_settings(), name, json=False, trusted=options.yes):
+        sys.stderr.write(f"It is kept in config.toml. Correct what is wrong, then run `alipes mcp test {name}`.\n")
     return 0
 
 
@@ -300,11 +325,11 @@ def _take_over(
     known = {name: ours.get(name) or copied.get(name, "") for name in each.variables}
     config = rewrite_references(each.config, known)
     missing = [name for name in each.variables if not known[name] and f"${{{name}}}" in str(config)]
-    servers[each.name] = structs.replace(config, enabled=config.enabled and not missing)
+    servers[each.name] = config
     for line in describe_server(each.name, config):
         print(line)
     if missing:
-        print(f"  off for now: set {', '.join(missing)} in {settings.paths.env}, then set enabled = true")
+        print(f"  off until {', '.join(missing)} is set in {settings.paths.env}")
 
 
 def describe_server(name: str, config: McpServerConfig) -> list[str]:
@@ -356,13 +381,15 @@ def _accept_tools(given: McpArguments, settings: Settings, name: str, config: Mc
     """Ask about the new and changed tools of a server; False if it has none."""
     catalog = ToolCatalog(settings.home / "mcp")
     stored = catalog.find(name, config)
-    if stored is None or not stored.pending:
+    if stored is None or not stored.pending_names:
         return False
     for tool in stored.pending:
         print(f"{name}: {tool.name} ({'read' if tool.read_only else 'write'}): {sanitize(tool.description)}")
-    if _agrees(given, f"Use these tools of {name}?", "accept them"):
+    if stored.has_new_instructions:
+        print(f"{name}: {INSTRUCTIONS}: {sanitize(stored.info.instructions) or 'removed'}")
+    if _agrees(given, f"Use these changes of {name}?", "accept them"):
         catalog.accept(name, config)
-        print(f"Accepted {format_count(len(stored.pending), 'tool')} of {name}.")
+        print(f"Accepted {format_count(len(stored.pending_names), 'change')} of {name}.")
     return True
 
 

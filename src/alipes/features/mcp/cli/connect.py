@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.app import open_for_checks
 from alipes.config.extras import explain_missing
@@ -33,6 +33,8 @@ from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import log_secrets
 
 T = TypeVar("T")
+START_TIMEOUT_S = 300.0
+"""Seconds that the server may take to start: it may be downloading itself. Turns wait less."""
 SHOWN = 20
 """Resources and prompts that are shown."""
 
@@ -72,6 +74,9 @@ def run_test(settings: Settings, name: str, *, json: bool, trusted: bool) -> int
 async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport:
     async with open_for_checks(settings, _ask_person) as app:
         config = find_server(app.settings, name)
+        if config.problem:
+            raise ConfigError(f"{name} is off: {config.problem}.")
+        config = structs.replace(config, start_timeout=max(config.start_timeout, START_TIMEOUT_S))
         servers = app.features.get(McpFeature).servers
         assert servers is not None
         began = time.monotonic()

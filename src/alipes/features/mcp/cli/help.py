@@ -14,7 +14,8 @@ usage: alipes mcp [list] [--json]                  list the servers, and those o
        alipes mcp serve [--safe]                   offer conversations to an MCP client that starts this
 
 Servers are kept in [mcp.servers.NAME] of config.toml. Those in .mcp.json of this folder are
-used once you have accepted them; a changed entry must be accepted again. SOURCE is
+used once you have accepted them; a changed entry must be accepted again. What is added,
+changed or removed is used from the next turn on, also by alipes that runs already. SOURCE is
 claude-desktop, claude-code, cursor, hermes or a file; without it, what there is to import
 is listed. Keys and passwords are written to .env, never to config.toml.
 
@@ -26,9 +27,10 @@ options:
   --header HEADER       for add: NAME=TEXT, sent with every request (repeatable)
   --env VARIABLE        for add: NAME=TEXT, or NAME to take it from .env (repeatable)
   --cwd FOLDER          for add: run the program in this folder (default: that of the conversation)
+  --no-test             for add: do not connect now
   --no-browser          for login: print the address instead of opening a browser
   -n, --lines COUNT     for logs: show at most this many lines (default 50)
-  -y, --yes             for import, accept and test: do not ask; test may then connect anywhere
+  -y, --yes             for import, accept, add and test: do not ask; add and test may then connect anywhere
   --safe                for serve: do not load any plugins
   --json                for list and test: print one JSON document instead of text
   -h, --help            show this page

@@ -17,6 +17,10 @@ from alipes.features.mcp.settings import McpServerConfig
 from alipes.runtime.sandbox.policy import short_hash
 
 
+INSTRUCTIONS = "its instructions"
+"""Stands for changed instructions among the names of changed tools."""
+
+
 class StoredOffer(Struct, frozen=True):
     """What is known of one server."""
 
@@ -31,6 +35,17 @@ class StoredOffer(Struct, frozen=True):
     prompts: tuple[PromptInfo, ...] = ()
     has_resources: bool = False
     info: ServerInfo = ServerInfo()
+    instructions: str | None = None
+    """Those that are accepted; None: of an older file, so that the next ones are."""
+
+    @property
+    def has_new_instructions(self) -> bool:
+        return self.instructions is not None and self.instructions != self.info.instructions
+
+    @property
+    def pending_names(self) -> tuple[str, ...]:
+        """What a person must accept: tools, and perhaps the instructions."""
+        return (*(tool.name for tool in self.pending), *((INSTRUCTIONS,) if self.has_new_instructions else ()))
 
 
 _decoder = msgspec.json.Decoder(StoredOffer)
@@ -74,24 +89,31 @@ class ToolCatalog:
         now: dict[str, Any] = {"prompts": offer.prompts, "has_resources": offer.has_resources, "info": info}
         if before is None:
             digests = {tool.name: tool.digest for tool in offer.tools}
-            self._write(name, StoredOffer(server_key(config), digests, offer.tools, **now))
+            offered = StoredOffer(server_key(config), digests, offer.tools, **now, instructions=info.instructions)
+            self._write(name, offered)
             return ()
         accepted = tuple(tool for tool in offer.tools if before.accepted.get(tool.name) == tool.digest)
         pending = tuple(tool for tool in offer.tools if before.accepted.get(tool.name) != tool.digest)
-        after = structs.replace(before, tools=accepted, pending=pending, **now)
+        instructions = info.instructions if before.instructions is None else before.instructions
+        after = structs.replace(before, tools=accepted, pending=pending, instructions=instructions, **now)
         if after != before:
             self._write(name, after)
         reported = {tool.name: tool.digest for tool in before.pending}
-        return tuple(tool.name for tool in pending if reported.get(tool.name) != tool.digest)
+        changed = tuple(tool.name for tool in pending if reported.get(tool.name) != tool.digest)
+        is_new = after.has_new_instructions and before.info.instructions != info.instructions
+        return (*changed, INSTRUCTIONS) if is_new else changed
 
     def accept(self, name: str, config: McpServerConfig) -> Definitions:
-        """Accept all new and changed tools of a server, and return them. Raises OSError."""
+        """Accept all new and changed tools of a server and its instructions, and return the tools. Raises OSError."""
         stored = self.find(name, config)
-        if stored is None or not stored.pending:
+        if stored is None or not stored.pending_names:
             return ()
         accepted = {**stored.accepted, **{tool.name: tool.digest for tool in stored.pending}}
         tools = (*stored.tools, *stored.pending)
-        self._write(name, structs.replace(stored, accepted=accepted, tools=tools, pending=()))
+        instructions = stored.info.instructions
+        self._write(
+            name, structs.replace(stored, accepted=accepted, tools=tools, pending=(), instructions=instructions)
+        )
         return stored.pending
 
     def forget(self, name: str) -> None:

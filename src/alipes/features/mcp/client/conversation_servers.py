@@ -56,7 +56,7 @@ def hidden_tools(servers: McpServers, turn: Turn) -> set[str]:
     if all(server.only_in is None for server in servers.servers.values()):
         return set()
     ours = {name: server for name, server in servers.servers.items() if server.serves(turn.inbound)}
-    offers = (servers.catalog.find(name, server.config) for name, server in ours.items() if server.config.enabled)
+    offers = (servers.catalog.find(name, server.config) for name, server in ours.items() if server.config.is_on)
     hidden = set() if any(offer is not None and offer.has_resources for offer in offers) else {READ_RESOURCE}
     for name, tool in servers.tools().items():
         if isinstance(tool, McpTool) and tool.server.name not in ours:

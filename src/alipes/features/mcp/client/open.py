@@ -1,6 +1,6 @@
-"""Opens the MCP servers of an app, and adds to it what they offer. Imported only if one is configured."""
+"""Makes the MCP servers of an app, and adds to it what they offer. Imported only if one is configured."""
 
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 
@@ -11,13 +11,13 @@ from alipes.features.mcp.client.host import McpHost
 from alipes.features.mcp.client.servers import McpServers
 from alipes.features.mcp.client.token_store import make_store
 from alipes.features.mcp.requests import PeopleAndModels, assess_mcp_call, prompt_templates
-from alipes.features.mcp.settings import McpServerConfig
+from alipes.features.mcp.settings import McpConfig, McpServerConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Turn
 from alipes.tools.shell.output import SpillFolder
 
 
-async def open_servers(app: App, stack: AsyncExitStack) -> McpServers:
+def make_servers(app: App, config: McpConfig) -> McpServers:
     settings = app.settings
     host = McpHost(
         app.backend,
@@ -30,8 +30,11 @@ async def open_servers(app: App, stack: AsyncExitStack) -> McpServers:
         mask=app.secrets,
     )
     spill = SpillFolder(settings.paths.spill, mask=app.secrets)
-    servers = McpServers(settings.mcp, host, home=settings.home / "mcp", spill=spill, notify=app.notify)
-    await stack.enter_async_context(servers)
+    return McpServers(config, host, home=settings.home / "mcp", spill=spill, notify=app.notify)
+
+
+def add_servers(app: App, servers: McpServers) -> None:
+    """Add what they offer to the app, now and later."""
     app.contributions.add_source("mcp", servers.tools)
     app.contributions.add_templates(partial(prompt_templates, servers))
     app.tool_access.add_hidden(partial(hidden_tools, servers))
@@ -39,7 +42,7 @@ async def open_servers(app: App, stack: AsyncExitStack) -> McpServers:
     app.add_preparation(partial(_require_sdk, app))
     app.add_preparation(servers.prepare)
     app.add_tool_risk(partial(assess_mcp_call, servers))
-    return servers
+    app.add_prompt_section(servers.describe)
 
 
 async def _require_sdk(app: App, turn: Turn) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -333,11 +335,10 @@ async def open_session(
 async def _connect(stack: AsyncExitStack, connection: McpConnection, host: McpHost, turn: Turn | None) -> None:
     config = connection.config
     if config.command:
-        contained = host.backend.contains
         streams = open_stdio(
             _open_child(connection, host, turn),
             connection.log,
-            lambda why: connection.end(explain_exit(why, config.command, contained=contained)),
+            lambda why: connection.end(_explain_exit(why, connection)),
         )
         await _enter(stack, connection, streams, "stdio")
         return
@@ -463,13 +464,22 @@ async def _open_child(connection: McpConnection, host: McpHost, turn: Turn | Non
             await host.network.close(session)
 
 
-def explain_exit(why: str, command: str, *, contained: bool) -> str:
-    """Why a server ended; `contained`: it ran in a sandbox, which may not show its program."""
-    if contained and command.startswith("/") and why.startswith("it exited with code 127"):
-        return (
-            f"{why}. If {command} exists, the sandbox hides it: install it outside /tmp, or add its folder to `write`"
-        )
-    return why
+def _explain_exit(why: str, connection: McpConnection) -> str:
+    """Why a server ended; if the sandbox did not show it a file of its command line, which one and what to do."""
+    host, said = connection.host, "\n".join(connection.log.last_lines)
+    if not host.backend.contains:
+        return why
+    hidden = find_hidden(why, said, connection.config, connection.folder, host.environment.get("PATH"))
+    return f"{why}. The sandbox hides {hidden}: install it outside of /tmp, or add its folder to `write`" if hidden else why
+
+
+def find_hidden(why: str, said: str, config: McpServerConfig, folder: str, path: str | None = None) -> str:
+    """A file that is on this machine, and that a server in the sandbox did not find; empty if there is none."""
+    if why.startswith("it exited with code 127"):
+        found = shutil.which(expand_home(config.command), path=path)
+        return os.path.join(folder, found) if found is not None else ""
+    files = (os.path.join(folder, expand_home(word)) for word in config.args if word)
+    return next((file for file in files if file in said and os.path.exists(file)), "")
 
 
 def _said(server_log: ServerLog) -> str:

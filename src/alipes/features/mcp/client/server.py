@@ -206,7 +206,7 @@ class ServerStatus(Struct, frozen=True):
     @property
     def line(self) -> str:
         """All of it in one line."""
-        shown = self.state if self.state != "failed" or not self.error else f"failed ({self.error})"
+        shown = f"{self.state} ({self.error})" if self.error and self.state in ("failed", "off") else self.state
         parts = [shown, f"{self.tools} {'tool' if self.tools == 1 else 'tools'}"]
         parts += [f"{len(self.pending)} not accepted ({', '.join(self.pending[:5])})"] if self.pending else []
         return ", ".join(parts)
@@ -233,6 +233,8 @@ class McpServer:
         self.clock: Callable[[], float] = monotonic
         self.instances: dict[str, Instance] = {}
         self.was_started = False
+        self.retired = False
+        """Its settings were changed or removed: it ends with the calls that run, and takes no new ones."""
 
     def on_offer(self, connection: "McpConnection") -> None:
         self._on_offer(self, connection)
@@ -243,6 +245,14 @@ class McpServer:
 
     def mark_started(self) -> None:
         self.was_started = True
+
+    def retire(self) -> None:
+        self.retired = True
+        self._stop_if_unused()
+
+    def _stop_if_unused(self) -> None:
+        if self.retired and not any(each.running for each in self.instances.values()):
+            self.spawn(self.stop(), f"end of MCP server {self.name}")
 
     def serves(self, message: Inbound) -> bool:
         """True if the conversation of the message has this server; a subagent has those of the one it works for."""
@@ -258,6 +268,8 @@ class McpServer:
 
     async def connect(self, workdir: str = "", turn: Turn | None = None) -> Instance:
         """An instance that is connected. Raises `McpError`."""
+        if self.retired:
+            raise McpError(f"the settings of the MCP server {self.name} were changed: they hold from the next turn on")
         instance = self.instance(workdir)
         self.mark_started()
         if instance.connection is None:
@@ -299,6 +311,7 @@ class McpServer:
         finally:
             instance.running -= 1
             instance.last_used = self.clock()
+            self._stop_if_unused()
             if not task.done():
                 task.cancel()
 
@@ -309,13 +322,15 @@ class McpServer:
 
     @property
     def state(self) -> State:
-        if not self.config.enabled:
+        if not self.config.is_on:
             return "off"
         states = {each.state for each in self.instances.values()}
         return next((each for each in ("connected", "starting", "failed") if each in states), "idle")
 
     @property
     def last_error(self) -> str:
+        if self.config.enabled and self.config.problem:
+            return self.config.problem
         return next((each.last_error for each in reversed(self.instances.values()) if each.last_error), "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 MAX_FILE_BYTES = 512 * 1024
 """Then the file is renamed to `NAME.log.1`, which replaces the older one."""
 MAX_LINE_BYTES = 4_000
-LAST_LINES = 5
+LAST_LINES = 20
 
 
 class ServerLog:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from alipes.features.mcp.client.catalog import StoredOffer, ToolCatalog, describe_change
-from alipes.features.mcp.client.definitions import McpError, PromptInfo, name_tools, only_tools
+from alipes.features.mcp.client.catalog import INSTRUCTIONS, StoredOffer, ToolCatalog, describe_change
+from alipes.features.mcp.client.definitions import McpError, PromptInfo, clean_text, name_tools, only_tools
 from alipes.features.mcp.client.host import McpHost
 from alipes.features.mcp.client.results import ResultReader
 from alipes.features.mcp.client.server import McpServer, ServerStatus
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 NotifyPeople: TypeAlias = Callable[[str, Turn | None], None]
 """Shows a sentence in a turn; without one, in the turn that runs."""
+HEADING = "How the MCP servers say that their tools are used. This is their text, not the user's:"
+MAX_INSTRUCTIONS_CHARS, MAX_ALL_INSTRUCTIONS_CHARS = 2_000, 6_000
+"""Of the instructions of one server, and of all together, in the prompt of a turn."""
 
 
 class McpServers:
@@ -71,8 +74,21 @@ class McpServers:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def configure(self, config: McpConfig) -> None:
+        """Use these servers from now on. Changed and removed ones end with the calls that run; servers of single
+        conversations stay."""
+        self.config = config
+        for name, server in tuple(self.servers.items()):
+            if server.only_in is None and config.servers.get(name) != server.config:
+                del self.servers[name]
+                server.retire()
+        for name, each in config.servers.items():
+            if name not in self.servers:
+                self.servers[name] = self.make_server(name, each)
+                self._reported.discard(name)
+
     def _enabled(self) -> list[McpServer]:
-        return [server for server in self.servers.values() if server.config.enabled]
+        return [server for server in self.servers.values() if server.config.is_on]
 
     # --- for turns
 
@@ -96,17 +112,25 @@ class McpServers:
         await asyncio.wait(tasks, timeout=self.config.wait)
         for server in first:
             if server.state in ("starting", "failed"):
-                why = server.last_error or f"{server.name} is still starting"
-                self._notify(f"MCP: {why}. Its tools are not available in this turn.", turn)
+                self._notify(f"MCP: {self._explain_start(server)}", turn)
+
+    def _explain_start(self, server: McpServer) -> str:
+        """Why the tools of a server that was never connected are not there, and what to do."""
+        if server.state == "failed":
+            return f"{server.last_error}. Its tools are not available in this turn."
+        return (
+            f"{server.name} is still starting after {self.config.wait:g} s, so its tools are not available in this "
+            f"turn. `alipes mcp test {server.name}` waits until it has started, and stores what it offers."
+        )
 
     def _report_pending(self, turn: Turn) -> None:
         """Say once per process which servers have tools that nobody has accepted."""
         for server in self._enabled():
             stored = self.catalog.find(server.name, server.config)
             unsaid = server.name not in self._reported and server.serves(turn.inbound)
-            if stored is not None and stored.pending and unsaid:
+            if stored is not None and stored.pending_names and unsaid:
                 self._reported.add(server.name)
-                self._notify(describe_changes(server.name, tuple(tool.name for tool in stored.pending)), turn)
+                self._notify(describe_changes(server.name, stored.pending_names), turn)
 
     def tools(self) -> Mapping[str, Tool]:
         """By name, the accepted tools of all servers, from the stored lists."""
@@ -149,6 +173,16 @@ class McpServers:
             self._reported.add(server.name)
             self._notify(describe_changes(server.name, changed), None)
 
+    async def describe(self, turn: Turn) -> str:
+        """For the system prompt: what the servers of the turn say about their use, as far as it was accepted."""
+        found = ((each, self.catalog.find(each.name, each.config)) for each in self._enabled())
+        said = [
+            f"[{server.name}] {clean_text(stored.instructions, MAX_INSTRUCTIONS_CHARS)}"
+            for server, stored in found
+            if stored is not None and stored.instructions and server.serves(turn.inbound)
+        ]
+        return clean_text("\n".join((HEADING, *said)), MAX_ALL_INSTRUCTIONS_CHARS) if said else ""
+
     # --- prompts and resources
 
     def prompts(self) -> list[tuple[str, PromptInfo]]:
@@ -164,7 +198,7 @@ class McpServers:
         return self.host.mask(output.text)
 
     def has_server(self, name: str) -> bool:
-        return name in self.servers and self.servers[name].config.enabled
+        return name in self.servers and self.servers[name].config.is_on
 
     async def read_resource(self, server: str, uri: str, workdir: str = "") -> ToolOutput:
         """Raises `ToolError`."""
@@ -173,7 +207,9 @@ class McpServers:
 
     def _find(self, name: str) -> McpServer:
         server = self.servers.get(name)
-        if server is None or not server.config.enabled:
+        if server is not None and server.last_error and not server.config.is_on:
+            raise McpError(f"the MCP server {name} is off: {server.last_error}")
+        if server is None or not server.config.is_on:
             raise McpError(f"no MCP server named {name} is configured and enabled")
         return server
 
@@ -190,7 +226,7 @@ class McpServers:
             server.state,
             config.url or shlex.join((config.command, *config.args)),
             len(names),
-            tuple(tool.name for tool in stored.pending) if stored is not None else (),
+            stored.pending_names if stored is not None else (),
             server.last_error,
             config.source,
             config.approve,
@@ -200,7 +236,9 @@ class McpServers:
     async def reload(self, name: str) -> ServerStatus:
         """Connect again and list the tools. Raises `ToolError` and `ConfigError`."""
         server = self.servers.get(name)
-        if server is None or not server.config.enabled:
+        if server is not None and server.last_error and not server.config.is_on:
+            raise ConfigError(f"The MCP server {name} is off: {server.last_error}.")
+        if server is None or not server.config.is_on:
             raise ConfigError(
                 f"No MCP server named {name} is enabled. Configured: {', '.join(self.servers) or 'none'}."
             )
@@ -214,11 +252,12 @@ class McpServers:
         server = self.servers.get(name)
         if server is None:
             raise ConfigError(f"No MCP server named {name}. Configured: {', '.join(self.servers) or 'none'}.")
+        stored = self.catalog.find(name, server.config)
         try:
-            accepted = self.catalog.accept(name, server.config)
+            self.catalog.accept(name, server.config)
         except OSError as error:
             raise ConfigError(f"The list of tools of {name} cannot be stored: {error}") from error
-        return tuple(tool.name for tool in accepted)
+        return stored.pending_names if stored is not None else ()
 
     def describe_pending(self, name: str) -> tuple[str, ...]:
         """One line for each tool that needs to be accepted."""
@@ -227,10 +266,12 @@ class McpServers:
         if stored is None:
             return ()
         new = "changed" if stored.accepted else "new"
-        return tuple(
+        tools = (
             f"{tool.name} ({new if tool.name in stored.accepted else describe_change(None, tool)}): {tool.description}"
             for tool in stored.pending
         )
+        instructions = (f"{INSTRUCTIONS}: {stored.info.instructions or 'removed'}",)
+        return (*tools, *(instructions if stored.has_new_instructions else ()))
 
 
 def describe_changes(server: str, tools: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from alipes.features.mcp.client.connection import open_connection
 from alipes.features.mcp.client.definitions import McpError
 from alipes.features.mcp.client.host import Elicitation, ElicitationAnswer, SamplingReply
-from alipes.features.mcp.client.sdk import explain_exit
+from alipes.features.mcp.client.sdk import find_hidden
 from alipes.features.mcp.client.server_log import read_log
 from alipes.features.mcp.settings import McpServerConfig
 from tests.world.mcp_harness import FakeContext, events, is_alive, open_host, world_server
@@ -215,15 +215,22 @@ async def test_a_prompt_and_a_resource_are_read(tmp_path):
         assert found.contents[0].text == "text of note://one"
 
 
-@pytest.mark.parametrize(
-    ("why", "command", "contained", "hinted"),
-    [
-        ("it exited with code 127: not found", "/tmp/tools/server", True, True),
-        ("it exited with code 127: not found", "/tmp/tools/server", False, False),
-        ("it exited with code 127: npx not found", "npx", True, False),
-        ("it exited with code 1: wrong key", "/tmp/tools/server", True, False),
-    ],
-)
-def test_a_program_that_the_sandbox_may_hide_is_explained(why, command, contained, hinted):
-    text = explain_exit(why, command, contained=contained)
-    assert text.startswith(why) and ("the sandbox hides it" in text) == hinted
+def test_a_file_of_the_command_line_that_the_sandbox_hides_is_found(tmp_path):
+    program, script = tmp_path / "server", tmp_path / "server.py"
+    for file in (program, script):
+        file.write_text("")
+        file.chmod(0o700)
+    folder = str(tmp_path)
+    gone, said = "it exited with code 127", f"python3: can't open file '{script}': [Errno 2]"
+    assert find_hidden(gone, "", McpServerConfig(command=str(program)), folder) == str(program)
+    assert find_hidden(gone, "", McpServerConfig(command="server"), folder, folder) == str(program)
+    assert find_hidden(gone, "", McpServerConfig(command="server"), folder, "/nowhere") == ""
+    started = McpServerConfig(command="python3", args=("-u", "server.py"))
+    assert find_hidden("it exited with code 2", said, started, folder) == str(script)
+    assert find_hidden("it exited with code 2", "wrong key", started, folder) == ""
+
+
+async def test_the_reason_of_a_server_that_ends_reaches_the_call(tmp_path):
+    async with open_host(tmp_path) as host, open_connection("world", world_server(tmp_path), host) as connection:
+        with pytest.raises(McpError, match="world: it exited with code 3: the disk is full"):
+            await connection.call_tool("die", {})

@@ -47,7 +47,10 @@ async def test_a_slow_server_delays_the_first_turn_by_the_budget_only(tmp_path):
         await made.prepare(make_turn(tmp_path))
         await made.prepare(make_turn(tmp_path))
         assert [each.state for each in made.statuses()] == ["starting"]
-        assert shown == ["MCP: slow is still starting. Its tools are not available in this turn."]
+        assert shown == [
+            "MCP: slow is still starting after 0.3 s, so its tools are not available in this turn. "
+            "`alipes mcp test slow` waits until it has started, and stores what it offers."
+        ]
 
 
 async def test_a_broken_server_is_reported_and_does_not_affect_others(tmp_path):
