@@ -4,11 +4,18 @@ import asyncio
 import json
 import re
 
+import httpx2
 import pytest
+from acp import text_block
 
 from tests.e2e.program import Home, read_until
+from tests.e2e.service import open_serve, write_settings
+from tests.world.editor_client import open_editor
+from tests.world.environment import LIMIT_S
 from tests.world.mcp_harness import world_server
+from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.oauth_server import browse, open_login_server
+from tests.world.terminal_process import ENTER, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
 
@@ -20,7 +27,7 @@ def home(tmp_path):
 
 async def test_a_login_in_a_browser_is_kept_used_and_ended(home):
     async with open_login_server() as server:
-        assert (await home.run("mcp", "add", "guarded", "--url", server.url)).status == 0
+        assert (await home.run("mcp", "add", "guarded", "--no-test", "--url", server.url)).status == 0
         refused = await home.run("mcp", "test", "guarded")
         assert refused.status == 1 and "run `alipes mcp login guarded`" in refused.err
         async with home.started("mcp", "login", "guarded", "--no-browser") as process:
@@ -42,7 +49,7 @@ async def test_a_login_in_a_browser_is_kept_used_and_ended(home):
 
 async def test_a_login_ends_with_the_command(home):
     async with open_login_server() as server:
-        await home.run("mcp", "add", "guarded", "--url", server.url)
+        await home.run("mcp", "add", "guarded", "--no-test", "--url", server.url)
         async with home.started("mcp", "login", "guarded", "--no-browser") as process:
             await read_until(process.stderr, "code_challenge_method")
             process.send_signal(2)
@@ -62,3 +69,63 @@ async def test_the_server_of_a_folder_is_used_once_it_is_accepted(home, tmp_path
     await home.run("ask", "-m", "scripted", "hello")
     listed = json.loads((await home.run("mcp", "list", "--json")).out)
     assert listed[0]["state"] == "on" and listed[0]["tools"] > 0
+
+
+ECHO = Calls((Call("mcp__world__echo", {"text": "from the new server"}),))
+
+
+async def add_world(home, tmp_path) -> None:
+    config = world_server(tmp_path / "world")
+    added = await home.run("mcp", "add", "world", "--yes", "--", config.command, *config.args)
+    assert added.status == 0 and "echo (read): Return the text." in added.out, added.err
+
+
+def offered(body) -> set[str]:
+    return {each["function"]["name"] for each in body["tools"] if each["function"]["name"].startswith("mcp__")}
+
+
+async def test_a_server_that_is_added_while_serve_runs_is_used_by_the_next_turn(home, tmp_path):
+    async with ModelServer([Say("One."), ECHO, Say("Two."), Say("Three.")]) as model:
+        write_settings(home, model)
+        async with open_serve(home) as served:
+            key = (await home.run("serve", "key")).out.strip()
+            headers = {"authorization": f"Bearer {key}"}
+            async with httpx2.AsyncClient(base_url=served.address, headers=headers, trust_env=False) as client:
+
+                async def ask(text: str) -> str:
+                    body = {"messages": [{"role": "user", "content": text}]}
+                    answer = await client.post("/v1/chat/completions", json=body, timeout=LIMIT_S)
+                    return answer.json()["choices"][0]["message"]["content"]
+
+                assert await ask("one") == "One." and offered(model.bodies[-1]) == set()
+                await add_world(home, tmp_path)
+                assert await ask("two") == "Two."
+                assert "from the new server" in json.dumps(model.bodies[-1]["messages"][-1])
+                listed = (await client.get("/v1/mcp")).json()["servers"]
+                assert [(each["name"], each["state"]) for each in listed] == [("world", "connected")]
+                await home.run("mcp", "remove", "world")
+                assert await ask("three") == "Three." and offered(model.bodies[-1]) == set()
+
+
+async def test_a_server_that_is_added_while_a_terminal_runs_is_used_by_the_next_turn(home, tmp_path):
+    async with ModelServer([Say("First answer."), ECHO, Say("Second answer.")]) as model:
+        home.use(model)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("one" + ENTER)
+            await terminal.until("First answer.")
+            await add_world(home, tmp_path)
+            terminal.type("two" + ENTER)
+            await terminal.until("Second answer.")
+        assert "from the new server" in json.dumps(model.bodies[-1]["messages"][-1])
+
+
+async def test_a_server_that_is_added_while_an_editor_runs_is_used_by_the_next_turn(home, tmp_path):
+    async with ModelServer([Say("One."), ECHO, Say("Two.")]) as model:
+        home.use(model)
+        async with open_editor(home) as (client, _):
+            session = await client.agent.new_session(cwd=str(tmp_path), mcp_servers=[])
+            await client.ask(session.session_id, text_block("one"))
+            await add_world(home, tmp_path)
+            await client.ask(session.session_id, text_block("two"))
+        assert offered(model.bodies[0]) == set()
+        assert "from the new server" in json.dumps(model.bodies[-1]["messages"][-1])

@@ -43,7 +43,9 @@ class ConfiguredServers:
                 settings = await asyncio.to_thread(self._load)
             except ConfigError as error:
                 line = str(error).partition("\n")[0]
-                self._app.notify(f"MCP: the servers stay as they were, because the settings have an error. {line}", turn)
+                self._app.notify(
+                    f"MCP: the servers stay as they were, because the settings have an error. {line}", turn
+                )
                 return
             self._app.secrets.add(*settings.secrets())
             await self.use(settings.mcp)

@@ -1,6 +1,5 @@
 """MCP, both ways: tools of other servers for the model, and conversations for other clients."""
 
-from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 

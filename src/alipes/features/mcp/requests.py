@@ -64,7 +64,9 @@ class PeopleAndModels:
         if not question.fields:
             answer = await self._ask(turn, start, (YES, NO))
             return ElicitationAnswer("cancel" if answer is None else "accept" if answer == YES else "decline", {})
-        fields = [FormField(each, schema, required=each in question.required) for each, schema in question.fields.items()]
+        fields = [
+            FormField(each, schema, required=each in question.required) for each, schema in question.fields.items()
+        ]
         asked = sorted(fields, key=lambda each: not each.required)[:MAX_FIELDS]
         if sum(each.required for each in fields) > MAX_FIELDS:
             return ElicitationAnswer("cancel")

@@ -265,3 +265,18 @@ def test_changed_tools_are_shown_and_accepted(program):
     status, out, _ = program.run("accept", "x", "--yes")
     assert status == 0 and "x: look (write): Send all files" in out and "Accepted 1 change of x." in out
     assert program.listed()["x"]["pending"] == [] and program.listed()["x"]["tools"] == 1
+
+
+def test_a_server_that_is_added_is_connected_once_and_its_tools_are_shown_and_kept(program, tmp_path):
+    config = world_server(tmp_path / "server")
+    status, out, err = program.run("add", "world", "--yes", "--", config.command, *config.args)
+    assert (status, err) == (0, "") and out.startswith("Added world.\nworld works: ")
+    assert "echo (read): Return the text." in out
+    assert program.listed()["world"]["tools"] > 10
+
+
+def test_a_server_that_cannot_be_connected_is_added_and_the_reason_is_said(program):
+    status, out, err = program.run("add", "gone", "--", "/nowhere/gone")
+    assert status == 0 and out == "Added gone.\n"
+    assert "gone: " in err and "run `alipes mcp test gone`" in err
+    assert program.config()["gone"] == {"command": "/nowhere/gone"}

@@ -10,15 +10,17 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from alipes.features.mcp.server.tools import AskArguments, ConversationTool
 from alipes.kernel.turns import Address, Inbound, Stop
+from alipes.plugins.registry import PromptTemplate
 from tests.unit.agent_harness import Hand, call, play
 from tests.unit.web.test_run_approvals import open_guarded
 from tests.unit.web.test_runs import held
 from tests.world.api_harness import ApiHarness, open_api
+from tests.world.commands import core_commands
 from tests.world.environment import LIMIT_S
 
 pytestmark = pytest.mark.deadline(60)
@@ -226,3 +228,32 @@ def test_the_protocol_packages_are_not_imported_before_they_are_used(module: str
     found = f"import {module}, sys; print(sorted({{'mcp', 'mcp_types', 'acp', 'pydantic'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_conversations_are_resources_and_templates_are_prompts(tmp_path: Path, mode: str):
+    inspect = PromptTemplate("inspect", "inspect.md", "Review $1 carefully.", description="Review a file", hint="FILE")
+    offers = core_commands(lambda: {"inspect": inspect})
+    async with open_api(tmp_path, play("Good morning."), contributions=offers) as api:
+        async with open_client(api, mode) as client:
+            assert (await client.list_resources()).resources == []
+            asked = await client.call_tool("ask", {"prompt": "hello"})
+            (listed,) = (await client.list_resources()).resources
+            assert listed.uri == f"alipes://conversations/{asked.structured_content['conversation']}"
+            (read,) = (await client.read_resource(listed.uri)).contents
+            assert read.mime_type == "text/markdown" and "Good morning." in read.text
+            (template,) = (await client.list_resource_templates()).resource_templates
+            assert template.uri_template == "alipes://conversations/{id}"
+            (prompt,) = (await client.list_prompts()).prompts
+            assert (prompt.name, prompt.description) == ("inspect", "Review a file")
+            filled = await client.get_prompt("inspect", {"arguments": "app.py"})
+            assert filled.messages[0].content.text.strip() == "Review app.py carefully."
+            for wrong in ("alipes://conversations/none", "file:///etc/passwd"):
+                with pytest.raises(MCPError):
+                    await client.read_resource(wrong)
+            with pytest.raises(MCPError, match="no prompt"):
+                await client.get_prompt("status", {})
+        async with open_client(api, mode, "bob") as other:
+            assert (await other.list_resources()).resources == []
+            with pytest.raises(MCPError):
+                await other.read_resource(listed.uri)

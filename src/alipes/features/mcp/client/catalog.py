@@ -16,7 +16,6 @@ from alipes.features.mcp.client.definitions import Definitions, Offer, PromptInf
 from alipes.features.mcp.settings import McpServerConfig
 from alipes.runtime.sandbox.policy import short_hash
 
-
 INSTRUCTIONS = "its instructions"
 """Stands for changed instructions among the names of changed tools."""
 

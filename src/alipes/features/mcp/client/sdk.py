@@ -470,7 +470,11 @@ def _explain_exit(why: str, connection: McpConnection) -> str:
     if not host.backend.contains:
         return why
     hidden = find_hidden(why, said, connection.config, connection.folder, host.environment.get("PATH"))
-    return f"{why}. The sandbox hides {hidden}: install it outside of /tmp, or add its folder to `write`" if hidden else why
+    return (
+        f"{why}. The sandbox hides {hidden}: install it outside of /tmp, or add its folder to `write`"
+        if hidden
+        else why
+    )
 
 
 def find_hidden(why: str, said: str, config: McpServerConfig, folder: str, path: str | None = None) -> str:

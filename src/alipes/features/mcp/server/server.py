@@ -1,7 +1,8 @@
 """The MCP server over the conversation tools, with the official SDK. Imported when the first client connects."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -15,8 +16,10 @@ from pydantic import ValidationError
 from sse_starlette import sse
 
 from alipes import __version__
+from alipes.features.mcp.server.texts import ARGUMENTS, MARKDOWN, SCHEME, ConversationTexts
 from alipes.features.mcp.server.tools import ConversationTool, ConversationTools, ToolAnswer, ToolRequest
-from alipes.web.endpoint import Caller
+from alipes.kernel.errors import AlipesError
+from alipes.web.endpoint import Caller, HttpProblem, problem_from_error
 
 SESSION_IDLE_S = 1800.0
 MAX_SESSIONS = 200
@@ -60,6 +63,7 @@ def make_server(tools: ConversationTools, identify: Identify) -> Server[Any]:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name!r}")
         return _to_result(answer)
 
+    texts = _TextHandlers(tools.texts, identify)
     return Server(
         "alipes",
         version=__version__,
@@ -67,7 +71,82 @@ def make_server(tools: ConversationTools, identify: Identify) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=texts.list_resources,
+        on_list_resource_templates=texts.list_resource_templates,
+        on_read_resource=texts.read_resource,
+        on_list_prompts=texts.list_prompts,
+        on_get_prompt=texts.get_prompt,
     )
+
+
+class _TextHandlers:
+    """Answers requests for resources and prompts."""
+
+    def __init__(self, texts: ConversationTexts, identify: Identify) -> None:
+        self._texts, self._identify = texts, identify
+
+    async def list_resources(
+        self, context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        with _problems_as_errors():
+            listed = await self._texts.conversations(self._identify(context)[0])
+        resources = [
+            types.Resource(
+                uri=each.uri, name=each.title, title=each.title, description=each.description, mime_type=MARKDOWN
+            )
+            for each in listed
+        ]
+        return types.ListResourcesResult(resources=resources)
+
+    async def list_resource_templates(
+        self, _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(
+            name="conversation", uri_template=f"{SCHEME}{{id}}", description="A conversation", mime_type=MARKDOWN
+        )
+        return types.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(
+        self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        with _problems_as_errors():
+            text = await self._texts.read(self._identify(context)[0], params.uri)
+        contents = types.TextResourceContents(uri=params.uri, mime_type=MARKDOWN, text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(
+        self, context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        with _problems_as_errors():
+            found = self._texts.templates(self._identify(context)[0])
+        prompts = [
+            types.Prompt(
+                name=each.name,
+                description=each.description,
+                arguments=[types.PromptArgument(name=ARGUMENTS, description=each.hint, required=False)],
+            )
+            for each in found
+        ]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def get_prompt(
+        self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        given = (params.arguments or {}).get(ARGUMENTS, "")
+        with _problems_as_errors():
+            text = await self._texts.fill(self._identify(context)[0], params.name, given)
+        message = types.PromptMessage(role="user", content=types.TextContent(text=text))
+        return types.GetPromptResult(messages=[message])
+
+
+@contextmanager
+def _problems_as_errors() -> Iterator[None]:
+    try:
+        yield
+    except AlipesError as error:
+        raise MCPError(types.INVALID_PARAMS, problem_from_error(error).detail) from error
+    except HttpProblem as problem:
+        raise MCPError(types.INVALID_PARAMS, problem.detail) from problem
 
 
 def make_manager(server: Server[Any], *, max_body: int) -> StreamableHTTPSessionManager:

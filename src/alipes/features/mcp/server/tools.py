@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from alipes.core.app import App
+from alipes.features.mcp.server.texts import ConversationTexts
 from alipes.kernel.approvals import describe_question
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
@@ -146,6 +147,7 @@ class ConversationTools:
         self._state = state or ServerState()
         self._store, self._lookup = app.store.api_runs, RunLookup(app, runs)
         self._tools = {tool.name: tool for tool in self._list()}
+        self.texts = ConversationTexts(app)
 
     def _list(self) -> list[ConversationTool]:
         tools = [

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from alipes.features.mcp.client.connection import open_connection
+from alipes.features.mcp.client.definitions import McpError
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from tests.world.mcp_harness import SCRIPT, events, open_host, world_server
 from tests.world.sandboxes import open_backend
@@ -93,3 +94,14 @@ async def test_the_network_of_a_server_is_closed_with_it(places):
             await asyncio.sleep(0)
     assert len(closed) == 1
     assert closed[0].startswith("mcp:world:")
+
+
+async def test_a_script_that_the_sandbox_hides_is_named(places):
+    script = places / "hidden.py"
+    shutil.copy(SCRIPT, script)
+    config = structs.replace(sandboxed_server(places), args=("-S", "-I", str(script), "normal", "."), write=())
+    async with open_backend("bubblewrap", home=places / "home") as backend, open_host(places, backend) as host:
+        with pytest.raises(McpError) as error:
+            async with open_connection("world", config, host, workdir=str(places / "home/project")):
+                pass
+    assert f"The sandbox hides {script}: install it outside of /tmp, or add its folder to `write`" in str(error.value)
