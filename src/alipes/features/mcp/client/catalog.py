@@ -17,7 +17,7 @@ from alipes.features.mcp.settings import McpServerConfig
 from alipes.runtime.sandbox.policy import short_hash
 
 INSTRUCTIONS = "its instructions"
-"""Stands for changed instructions among the names of changed tools."""
+"""Names changed instructions among changed tools."""
 
 
 class StoredOffer(Struct, frozen=True):
