@@ -122,6 +122,9 @@ class ServeConfig(Struct, frozen=True):
     ] = ()
 
 
+OnTimeout: TypeAlias = Literal["continue", "stop"]
+
+
 class ApiConfig(Struct, frozen=True):
     hosts: Annotated[
         tuple[str, ...],
@@ -144,6 +147,11 @@ class ApiConfig(Struct, frozen=True):
     body: Annotated[int, whole(1000, 1_000_000_000), "Largest request body, in bytes."] = 20_000_000
     body_seconds: Annotated[float, seconds(0.1, 3600), "Seconds within which a request body must arrive."] = 30.0
     wait: Annotated[float, SECONDS, "Seconds that a request waits for its answer. Streams have no limit."] = 600.0
+    on_timeout: Annotated[
+        OnTimeout,
+        "What happens with the turn of an OpenAI client that left after it had waited as long as it said: `continue`, "
+        "so that its retry gets the answer, or `stop`, as whenever a client leaves.",
+    ] = "continue"
 
 
 class AuxiliaryConfig(Struct, frozen=True):

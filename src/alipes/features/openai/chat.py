@@ -120,7 +120,7 @@ class ChatCompletions:
                 await send(chunks.ending_frames(result))
             finally:  # the client or the server is going away: nobody could fetch the rest
                 if record.ended is None:
-                    await self._turns.stop_turn(api_turn)
+                    await self._turns.leave(api_turn, answered=chunks.opened)
 
         return EventStream(write, failures="openai")
 

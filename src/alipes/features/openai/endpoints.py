@@ -65,7 +65,7 @@ def _model(name: str) -> ModelObject:
 def endpoints(feature: OpenAiFeature, server: Server) -> tuple[ApiEndpoint, ...]:
     app = feature.app
     fetcher = PublicFetcher(app.scope, app.settings.fetch.allow, name="api-images")
-    turns = OpenAiTurns(app, server.admission, workdir=server.workdir)
+    turns = OpenAiTurns(app, server.admission, workdir=server.workdir, on_timeout=app.settings.api.on_timeout)
     return (
         *endpoints_of(ChatCompletions(turns, fetcher)),
         *endpoints_of(ResponseEndpoints(app, turns, fetcher)),

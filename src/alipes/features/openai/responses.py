@@ -18,6 +18,7 @@ from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
     TOOL_EVENT,
+    CompleteDeltas,
     MessageText,
     OpenAiOutcome,
     OpenAiTurn,
@@ -29,7 +30,7 @@ from alipes.features.openai.turns import (
     tool_progress,
 )
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
+from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, Usage
 from alipes.providers.wire import arguments_json
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
@@ -361,6 +362,8 @@ class ResponseEndpoints:
             attended=not record.background,
         )
         api_turn = await self._turns.begin(call, "response", asked, terms)
+        if api_turn.joined and (known := await self._turns.responses.of_turn(api_turn.placed.turn)) is not None:
+            id, record = known.id, _echoes.decode(known.request)
         if request.stream:
             return self._stream(id, record, api_turn)
         if request.background:
@@ -419,25 +422,20 @@ class ResponseEndpoints:
 
         async def left() -> None:
             if not asked.background:
-                await self._turns.stop_turn(api_turn)
+                await self._turns.leave(api_turn, answered=events.opened)
 
         return EventStream(write, left=left, failures="openai")
 
     async def _replay(self, named: StoredResponse, facts: TurnFacts, since: int, send: SendFrames) -> None:
         """Send its events after number `since`: those of the past from the journal, then as they come."""
-        asked, record, mid_message = _echoes.decode(named.request), TurnRecord(), True
+        asked, record = _echoes.decode(named.request), TurnRecord()
         events = ResponseEvents(named.id, asked, named.turn, frozenset(asked.offered), since=since)
         async with self._app.sessions.follow(facts.inbound.address.key, named.turn) as following:
-            past = following.behind
+            deltas = CompleteDeltas(following.behind)
             await send(events.opening_frames())
             async for event in following:
-                past -= 1
                 record.add(event)
-                if past < 0 and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
-                    mid_message = False
-                # Deltas that came before we joined are missing: then the whole message is one delta.
-                skipped = mid_message and isinstance(event, TextDelta)
-                if not skipped and (frames := events.event_frames(event)):
+                if deltas.has_start_of(event) and (frames := events.event_frames(event)):
                     await send(frames)
         result = build_outcome(record, events.offered)
         await send(events.ending_frames(result.calls, finished_document(named.id, asked, named.turn, result)))

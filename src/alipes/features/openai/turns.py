@@ -13,8 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
+from alipes.config.settings import OnTimeout
 from alipes.core.app import App
 from alipes.features.openai.requests import ParsedRequest, conversation_hash
+from alipes.features.openai.retries import JOIN_WITHIN_S, ClientRequest, read_request
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
@@ -25,6 +27,7 @@ from alipes.kernel.turns import (
     Event,
     Inbound,
     QuestionAsked,
+    Retracted,
     Said,
     Stop,
     TextDelta,
@@ -33,6 +36,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     Turn,
     TurnEnded,
+    TurnStarted,
     Usage,
 )
 from alipes.plugins.owner import CORE
@@ -252,6 +256,9 @@ class OpenAiTurn(Struct, frozen=True):
     parsed: ParsedRequest
     caller: str
     terms: TurnOptions
+    client: ClientRequest
+    joined: bool = False
+    """The turn was begun by an earlier request, which this one repeats."""
 
     @property
     def key(self) -> str:
@@ -263,9 +270,26 @@ class OpenAiTurn(Struct, frozen=True):
         return frozenset(each.name for each in self.parsed.offered)
 
 
+class CompleteDeltas:
+    """Leaves out pieces of a message whose first ones came before it was followed: the whole message comes later."""
+
+    def __init__(self, behind: int | None) -> None:
+        """`behind`: the events of the past that come first; None if it is followed from its start."""
+        self._past, self._within = behind or 0, behind is not None
+
+    def has_start_of(self, event: Event) -> bool:
+        self._past -= 1
+        if self._past < 0 and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
+            self._within = False
+        return not (self._within and isinstance(event, TextDelta))
+
+
 class OpenAiTurns:
-    def __init__(self, app: App, admission: TurnAdmission, *, workdir: str = "") -> None:
-        """`workdir`: working directory of the agent's tools."""
+    def __init__(
+        self, app: App, admission: TurnAdmission, *, workdir: str = "", on_timeout: OnTimeout = "continue"
+    ) -> None:
+        """`workdir`: working directory of the agent's tools. `on_timeout`: as in `ApiConfig`."""
+        self._on_timeout = on_timeout
         self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
         self._seeding = app.store.api_history
         self.responses = app.store.responses
@@ -274,10 +298,14 @@ class OpenAiTurns:
 
     async def begin(self, call: ApiCall, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
         """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
+        client = read_request(call)
+        if (found := await self._find_copy(kind, client)) is not None:
+            call.mark_admitted()
+            return OpenAiTurn(found, parsed, call.caller.name, terms, client, joined=True)
         caller, model = call.caller, await self._admission.resolve_model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
-            id=f"{kind}:{name}",
+            id=f"{kind}:{client.fingerprint}:{name}",
             address=Address(PLATFORM, f"{kind}-{name[:8]}", user=caller.name),
             sender=caller.name,
             text=parsed.text,
@@ -306,7 +334,13 @@ class OpenAiTurns:
             status = 409 if error.code == "conversation_locked" else 400
             raise HttpProblem(status, str(error), code=error.code) from error
         call.mark_admitted()
-        return OpenAiTurn(placed, parsed, caller.name, terms)
+        return OpenAiTurn(placed, parsed, caller.name, terms, client)
+
+    async def _find_copy(self, kind: str, client: ClientRequest) -> AdmittedContinuation | None:
+        """The turn of the request that this one repeats, if there is one."""
+        if not client.retries or self._on_timeout == "stop":
+            return None
+        return await self._seeding.find_copy(PLATFORM, f"{kind}:{client.fingerprint}:", within=JOIN_WITHIN_S)
 
     async def follow(
         self,
@@ -319,18 +353,22 @@ class OpenAiTurns:
 
         The client cannot answer questions: approvals are denied, questions refused.
         """
-        key, caller = api_turn.key, api_turn.caller
+        key = api_turn.key
         async with self._sessions.follow(key, api_turn.placed.turn) as events:
             await self._sessions.wake(key)
+            deltas = CompleteDeltas(events.behind if api_turn.joined else None)
             async for event in events:
                 record.add(event)
-                match event:
-                    case ApprovalAsked(ask):
-                        await self._sessions.post(key, AnswerApproval(ask, "no", caller))
-                    case QuestionAsked(ask):
-                        await self._sessions.post(key, AnswerQuestion(ask, NO_ANSWER, caller))
-                if send is not None and (frames := encode(event)):
+                await self._answer(api_turn, event)
+                if send is not None and deltas.has_start_of(event) and (frames := encode(event)):
                     await send(frames)
+
+    async def _answer(self, api_turn: OpenAiTurn, event: Event) -> None:
+        match event:
+            case ApprovalAsked(ask):
+                await self._sessions.post(api_turn.key, AnswerApproval(ask, "no", api_turn.caller))
+            case QuestionAsked(ask):
+                await self._sessions.post(api_turn.key, AnswerQuestion(ask, NO_ANSWER, api_turn.caller))
 
     async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
         """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
@@ -344,10 +382,16 @@ class OpenAiTurns:
             disconnected = True
         finally:
             if record.ended is None:
-                await self.stop_turn(api_turn)
+                await self.leave(api_turn)
         if disconnected:
             raise HttpProblem(499, "the client disconnected before the answer", code="client_left")
         return record
+
+    async def leave(self, api_turn: OpenAiTurn, *, answered: bool = False) -> None:
+        """The client has left before the end. If it had waited too long, the turn continues for its retry; `answered`:
+        not if it got a part of the answer already, since clients do not repeat that."""
+        if answered or self._on_timeout == "stop" or not api_turn.client.has_timed_out:
+            await self.stop_turn(api_turn)
 
     async def stop_turn(self, api_turn: OpenAiTurn) -> None:
         """Stop the turn, also if it has not started: nobody could fetch the answer."""

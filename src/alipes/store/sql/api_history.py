@@ -67,6 +67,14 @@ _HASHED_TURN = f"""{_TURN}
     AND turns.number IN (SELECT turn_number FROM history_hashes WHERE hash = ?) ORDER BY 1 DESC LIMIT 1"""
 
 
+_COPY = """
+    SELECT turns.id, turns.session_id, sessions.address FROM turns JOIN sessions ON sessions.id = turns.session_id
+    WHERE turns.platform = ? AND turns.inbound_id >= ? AND turns.inbound_id < ?
+        AND (turns.ending IS NULL
+             OR (turns.ended >= ? AND NOT (turns.ending = 'stopped' AND turns.detail = 'disconnected')))
+    ORDER BY turns.number DESC LIMIT 1"""
+
+
 class _PreviousTurn(Struct, frozen=True):
     """The turn that a message continues."""
 
@@ -88,6 +96,14 @@ class ApiHistoryStore(SqlRows):
         return await self._database.run(
             lambda db: _admit(db, request, session, turn, now), key=request.inbound.address.key
         )
+
+    async def find_copy(self, platform: str, prefix: str, *, within: float) -> AdmittedContinuation | None:
+        """A turn whose message id starts with `prefix`: it runs, or ended `within` seconds ago, but not because
+        its client left."""
+        prefix = clean_text(prefix)
+        values = (platform, prefix, prefix + "\U0010ffff", self._clock() - within)
+        row = await self._database.fetch_one(_COPY, *values)
+        return None if row is None else AdmittedContinuation(row[0], row[1], Decoders.address.decode(row[2]))
 
 
 def _admit(db: Connection, request: Continuation, new_session: str, turn: str, now: float) -> AdmittedContinuation:

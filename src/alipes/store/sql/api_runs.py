@@ -101,9 +101,15 @@ class ResponseStore:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:
-        sql = """SELECT responses.id, turns.id, session_id, caller, request FROM responses
-            JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND deleted = 0"""
-        row = await self._database.fetch_one(sql, clean_text(id))
+        return await self._find("responses.id = ?", clean_text(id))
+
+    async def of_turn(self, turn: str) -> StoredResponse | None:
+        return await self._find("turns.id = ?", turn)
+
+    async def _find(self, condition: str, value: str) -> StoredResponse | None:
+        sql = f"""SELECT responses.id, turns.id, session_id, caller, request FROM responses
+            JOIN turns ON turns.number = turn_number WHERE {condition} AND deleted = 0"""
+        row = await self._database.fetch_one(sql, value)
         return None if row is None else StoredResponse(*row)
 
     async def add_history_hash(self, turn: str, hash: bytes) -> None:

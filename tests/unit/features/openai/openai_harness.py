@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.config.settings import OnTimeout
 from alipes.features.openai.chat import ChatCompletions
 from alipes.features.openai.endpoints import ModelEndpoints
 from alipes.features.openai.responses import ResponseEndpoints
@@ -121,6 +122,7 @@ async def open_desk(
     limits: RequestLimits | None = None,
     fetch_from: tuple[str, ...] = (),
     trust: ssl.SSLContext | None = None,
+    on_timeout: OnTimeout = "continue",
     **habits: Any,
 ) -> AsyncIterator[Desk]:
     """`fetch_from`: private hosts from which images may be fetched."""
@@ -132,7 +134,7 @@ async def open_desk(
 
     async with open_sessions(home, provider, *tools, **habits) as house, ClientScope(trust=trust) as scope:
         desk = Desk(house, provider)
-        turns, fetcher = OpenAiTurns(desk, TurnAdmission(desk)), PublicFetcher(scope, fetch_from)
+        turns, fetcher = OpenAiTurns(desk, TurnAdmission(desk), on_timeout=on_timeout), PublicFetcher(scope, fetch_from)
         served = (ChatCompletions(turns, fetcher), ResponseEndpoints(desk, turns, fetcher), ModelEndpoints(desk))
         api = ApiRouter(
             tuple(each for group in served for each in endpoints_of(group)),
