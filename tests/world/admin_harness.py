@@ -92,6 +92,7 @@ async def open_admin(
                 control=control,
                 state=ServerState(),
                 keys=none,
+                files=none,
                 resolve_target=none,
             )
             added = {feature.name: tuple(feature.endpoints(server)) for feature in app.features}

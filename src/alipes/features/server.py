@@ -12,6 +12,7 @@ from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator
 from alipes.web.control import ServerControl
 from alipes.web.endpoint import ServerState
+from alipes.web.files import ApiFiles
 from alipes.web.runs.events import LiveRuns
 
 ResolveTarget: TypeAlias = Callable[[str], Awaitable[Address]]
@@ -30,6 +31,7 @@ class Server(Struct, frozen=True, kw_only=True):
     control: ServerControl
     state: ServerState
     keys: Authenticator
+    files: ApiFiles
     resolve_target: ResolveTarget
     """The address for an answer; raises `MessageRejected`."""
     background: list[Work] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Self, TypeVar
 
@@ -345,6 +345,44 @@ async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) 
     listing = decode_event(_listing, response.content, place)
     listed = listing.data or listing.models or []
     return tuple(OfferedModel(name, one.window) for one in listed if (name := one.id or one.name))
+
+
+class _Embedding(Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _EmbeddingUsage(Struct, frozen=True):
+    prompt_tokens: int = 0
+
+
+class _EmbeddingList(Struct):
+    data: list[_Embedding]
+    usage: _EmbeddingUsage = _EmbeddingUsage()
+
+
+_embeddings = msgspec.json.Decoder(_EmbeddingList)
+
+
+async def embed(
+    endpoint: Endpoint, http: HttpClient, model: str, texts: Sequence[str], *, dimensions: int | None, within: float
+) -> tuple[list[list[float]], int]:
+    """A vector for each text from a provider with OpenAI's API, and the tokens it counted. Raises ProviderError."""
+    place = ModelTarget(endpoint, model)
+    body: dict[str, Json] = {"model": model, "input": list(texts), "encoding_format": "float"}
+    if dimensions is not None:
+        body["dimensions"] = dimensions
+    headers = {**request_headers(endpoint), "content-type": "application/json"}
+    try:
+        response = await http.request(
+            "POST", _url(endpoint, "/embeddings"), headers=headers, content=msgspec.json.encode(body), timeout=within
+        )
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise translate_network_error(place, error) from error
+    if response.status_code != 200:
+        raise _rejected(place, response, _parse_body(response.content))
+    answer = decode_event(_embeddings, response.content, place)
+    return [each.embedding for each in sorted(answer.data, key=lambda each: each.index)], answer.usage.prompt_tokens
 
 
 def _url(endpoint: Endpoint, path: str) -> str:

@@ -126,9 +126,13 @@ def endpoints_of(handlers: object) -> Iterator[ApiEndpoint]:
 class HttpProblem(Exception):
     """An error response. `code` is for programs, `detail` for people."""
 
-    def __init__(self, status: int, detail: str, *, code: str = "", headers: Mapping[str, str] | None = None):
+    def __init__(
+        self, status: int, detail: str, *, code: str = "", param: str = "", headers: Mapping[str, str] | None = None
+    ):
+        """`param`: the field of the body that is wrong, such as `messages[0].content`."""
         super().__init__(detail)
-        self.status, self.detail, self.code, self.headers = status, detail, code, dict(headers or {})
+        self.status, self.detail, self.code, self.param = status, detail, code, param
+        self.headers = dict(headers or {})
 
 
 class ServerState:
@@ -143,9 +147,16 @@ class ServerState:
 
 
 JSON_PROBLEM = "application/problem+json"
-_OPENAI_PATHS = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
+_OPENAI_PATHS = tuple(
+    f"/v1/{name}"
+    for name in (
+        *("assistants", "audio", "batches", "chat", "completions", "containers", "conversations", "embeddings"),
+        *("files", "fine_tuning", "images", "models", "moderations", "realtime", "responses", "threads"),
+        *("vector_stores", "videos"),
+    )
+)
 """Paths of OpenAI clients, including those we do not serve."""
-_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_OPENAI_TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
 NO_STORE = {"cache-control": "no-store"}
 """Responses about our current state must not be cached."""
 
@@ -180,7 +191,7 @@ def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Re
     document: ProblemDocument | OpenAiErrorDocument
     if shape == "openai":
         kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        document = OpenAiErrorDocument(OpenAiError(detail, kind, code=code or None))
+        document = OpenAiErrorDocument(OpenAiError(detail, kind, problem.param or None, code or None))
     else:
         title = http.HTTPStatus(status).phrase if status in set(http.HTTPStatus) else "Error"
         document = ProblemDocument(title, status, detail, code=code, request_id=REQUEST_ID.get())
@@ -212,7 +223,7 @@ async def answer_errors(work: Awaitable[Response], shape: ErrorFormat = "problem
 
 def error_format_at(path: str) -> ErrorFormat:
     """Format of the errors at `path`, whether it has a route or not."""
-    return "openai" if path.startswith(_OPENAI_PATHS) else "problem"
+    return "openai" if any(path == each or path.startswith(f"{each}/") for each in _OPENAI_PATHS) else "problem"
 
 
 def problem_from_error(error: AlipesError) -> HttpProblem:

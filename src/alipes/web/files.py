@@ -20,10 +20,10 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Image, ToolResult, image_type
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import ReceivedFile
-from alipes.kernel.turns import Inbound
+from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.web.auth import RequestLimits, read_body
-from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, json_response
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
 
 UPLOADS = "uploads"
@@ -86,8 +86,9 @@ class ApiFiles:
         self.uploads, self.sendable, self.limits = uploads, sendable, limits
         self._attacher, self._shared = attacher, shared
 
-    async def save(self, caller: Caller, name: str, data: bytes) -> UploadedFile:
-        id, shown = os.urandom(8).hex(), _safe_name(name)
+    async def save(self, caller: Caller, name: str, data: bytes, id: str = "") -> UploadedFile:
+        """`id`: one of the content, so that a file which is sent again is saved once."""
+        id, shown = id or os.urandom(8).hex(), _safe_name(name)
         path = self._folder(caller) / f"{id}-{shown}"
         await asyncio.to_thread(self._write, path, data)
         if self._shared is not None:
@@ -104,6 +105,18 @@ class ApiFiles:
         text = "\n\n".join([*filter(None, [inbound.text]), *map(format_received_file, files)])
         attachments = (*inbound.attachments, *images)
         return await self._attacher.attach_received(structs.replace(inbound, text=text, attachments=attachments), files)
+
+    async def read_document(
+        self, caller: Caller, id: str, name: str = "", data: bytes | None = None
+    ) -> tuple[str, str]:
+        """The text of an upload for a message, and whose text it is; with `data` it is saved first. The same upload
+        always has the same text. Raises `HttpProblem`."""
+        if data is not None:
+            await self.save(caller, name, data, id)
+        file, _ = await asyncio.to_thread(_read_upload, await self._find(caller, id))
+        empty = Inbound("", Address(PLATFORM, id, user=caller.name), caller.name, format_received_file(file))
+        found = await self._attacher.attach_received(empty, [file])
+        return found.text, found.untrusted
 
     def _folder(self, caller: Caller) -> Path:
         return self.uploads / _caller_id(caller)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from alipes.kernel.lazy import lazy_pattern
 from alipes.web.auth import (
     OPERATOR,
     Authenticator,
@@ -77,12 +78,18 @@ class ApiRouter:
         return [self._route(path, paths[path]) for path in sorted(paths, key=lambda path: path.count("{"))]
 
     def _route(self, path: str, methods: dict[str, ApiEndpoint]) -> Route:
+        allowed = {*methods, "OPTIONS"}
+        if "GET" in methods and not methods["GET"].streams:  # a HEAD request for a stream would never end
+            allowed.add("HEAD")
+
         async def answer(request: Request) -> Response:
-            endpoint = methods[request.method]
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers={"allow": ", ".join(sorted(allowed))})
+            endpoint = methods["GET" if request.method == "HEAD" else request.method]
             return forbid_retry(request, await answer_errors(self._handle(endpoint, request), endpoint.error_format))
 
         route = Route(path, answer, methods=list(methods))
-        route.methods = set(methods)  # without HEAD: a HEAD request for a stream would never end
+        route.methods = allowed
         return route
 
     async def _handle(self, endpoint: ApiEndpoint, request: Request) -> Response:
@@ -208,9 +215,23 @@ def _decode_body(endpoint: ApiEndpoint, request: Request, body: bytes) -> Any:
     try:
         return msgspec.json.decode(body or b"{}", type=endpoint.body)
     except msgspec.ValidationError as error:
-        raise HttpProblem(status, f"invalid request body: {error}", code="body") from error
+        code, param = _explain_invalid(str(error)) if endpoint.error_format == "openai" else ("body", "")
+        raise HttpProblem(status, f"invalid request body: {error}", code=code, param=param) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HttpProblem(400, f"the request body is not valid JSON: {error}", code="json") from error
+
+
+_PLACE = lazy_pattern(r" - at `\$\.?([^`]*)`$")
+_MISSING = lazy_pattern(r"missing required field `([^`]+)`")
+
+
+def _explain_invalid(text: str) -> tuple[str, str]:
+    """The code and the field that OpenAI names for a wrong body, from the message of the decoder."""
+    found = _PLACE.search(text)
+    place = found[1] if found else ""
+    if missing := _MISSING.search(text):
+        return "missing_required_parameter", f"{place}.{missing[1]}".lstrip(".")
+    return ("invalid_type" if text.startswith("Expected `") and ", got `" in text else "invalid_value"), place
 
 
 async def handle_error(request: Request, error: Exception) -> Response:

@@ -87,7 +87,7 @@ async def test_the_same_key_for_something_else_is_refused_and_for_somebody_else_
         other = await api.ask("POST", "/runs", {"input": "two"}, idempotency_key="k")
         theirs = await api.ask("POST", "/runs", {"input": "two"}, by="bob", idempotency_key="k")
         long = await api.ask("POST", "/runs", {"input": "two"}, idempotency_key="k" * 256)
-        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key")
+        assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_conflict")
         assert theirs.status_code == 202 and theirs.json()["id"] != first.json()["id"]
         assert long.status_code == 422
 

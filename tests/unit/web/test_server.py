@@ -184,8 +184,7 @@ async def test_wrong_addresses_and_methods_are_reported_as_problems():
         missing, wrong = await client.get("/v1/nothing"), await client.delete("/v1/things")
         assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
         assert (wrong.status_code, wrong.json()["code"]) == (405, "method")
-        assert set(wrong.headers["allow"].split(", ")) == {"GET", "POST"}
-        assert (await client.head("/v1/things")).status_code == 405
+        assert set(wrong.headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS", "POST"}
 
 
 @pytest.mark.parametrize(
@@ -373,3 +372,18 @@ async def test_the_document_tells_every_route_with_its_errors():
         reference = seen["paths"][path]["post"]["responses"]["401"]["$ref"]
         refusal = seen["components"]["responses"][reference.rpartition("/")[2]]
         assert list(refusal["content"]) == [media] and refusal["description"] == "Unauthorized"
+
+
+async def test_head_and_options_are_answered_and_a_stream_has_no_head():
+    room = Room()
+    async with serving(room) as client:
+        head = await client.head("/v1/things")
+        assert (head.status_code, head.content) == (200, b"")
+        options = await client.options("/v1/things", headers={"authorization": ""})
+        assert options.status_code == 204
+        assert options.headers["allow"] == "GET, HEAD, OPTIONS, POST"
+        unknown = await client.get("/v1/files")
+        assert unknown.json() == {
+            "error": {"message": "not found", "type": "invalid_request_error", "param": None, "code": "not_found"}
+        }
+        assert (await client.get("/v1/modelsx")).headers["content-type"] == "application/problem+json"

@@ -251,6 +251,7 @@ class _Server:
             control=self._control,
             state=self._state,
             keys=keys,
+            files=files,
             resolve_target=self._target,
         )
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)

@@ -4,11 +4,12 @@ import time
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 from starlette.responses import Response
 
-from alipes.features.openai.remote_images import fetch_images
+from alipes.features.openai.documents import RequestDocuments
 from alipes.features.openai.requests import ChatRequest, parse_chat
+from alipes.features.openai.steps import ToolSteps, wants_steps
 from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
@@ -23,10 +24,9 @@ from alipes.features.openai.turns import (
     to_json,
     tool_progress,
 )
-from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.messages import Json, Message, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
-from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
 from alipes.web.sse import EventStream, SendFrames, frame
 
@@ -84,11 +84,13 @@ class Completion(Struct, frozen=True):
     choices: list[CompletionChoice]
     usage: CompletionUsage
     object: Literal["chat.completion"] = "chat.completion"
+    service_tier: Literal["default"] = "default"
+    system_fingerprint: None = None
 
 
 class ChatCompletions:
-    def __init__(self, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
-        self._turns, self._fetcher = turns, fetcher
+    def __init__(self, turns: OpenAiTurns, documents: RequestDocuments) -> None:
+        self._turns, self._documents = turns, documents
 
     @ApiEndpoint(
         "POST", "/v1/chat/completions", "run", body=ChatRequest, answer=Completion, streams=True, errors=RUN_ERRORS
@@ -96,19 +98,22 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        parsed = parse_chat(await fetch_images(request, self._fetcher))
+        loaded, untrusted = await self._documents.load(request, call.caller)
+        parsed = structs.replace(parse_chat(loaded), untrusted=untrusted)
         api_turn = await self._turns.begin(call, "chat", parsed, TurnOptions())
+        steps = wants_steps(call, request.steps)
         if request.stream:
-            return self._stream(api_turn, request)
+            return self._stream(api_turn, request, steps=steps)
         record = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, record)
         if result.problem is not None:
             raise result.problem
-        return to_json(completion(api_turn.placed.turn, request.model, result))
+        shown = record.thinking(ToolSteps(api_turn.names)) if steps else result.thinking
+        return to_json(completion(api_turn.placed.turn, request.model, structs.replace(result, thinking=shown)))
 
-    def _stream(self, api_turn: OpenAiTurn, request: ChatRequest) -> EventStream:
+    def _stream(self, api_turn: OpenAiTurn, request: ChatRequest, *, steps: bool) -> EventStream:
         counted = bool(request.stream_options and request.stream_options.include_usage)
-        chunks = ChatChunks(api_turn, request.model, counted=counted)
+        chunks = ChatChunks(api_turn, request.model, counted=counted, steps=steps)
 
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
@@ -128,11 +133,13 @@ class ChatCompletions:
 class ChatChunks:
     """Builds the frames of a streamed answer from the turn's events."""
 
-    def __init__(self, api_turn: OpenAiTurn, model: str, *, counted: bool) -> None:
-        """`counted`: the client asked for usage."""
+    def __init__(self, api_turn: OpenAiTurn, model: str, *, counted: bool, steps: bool = False) -> None:
+        """`counted`: the client asked for usage. `steps`: and for the steps of the agent's own tools, as reasoning."""
+        self._steps = ToolSteps(api_turn.names) if steps else None
         self._api_turn, self._counted = api_turn, counted
         about = {"id": f"chatcmpl-{api_turn.placed.turn}", "object": "chat.completion.chunk"}
-        self._about: dict[str, Json] = {**about, "created": int(time.time()), "model": model}
+        more: dict[str, Json] = {"service_tier": "default", "system_fingerprint": None}
+        self._about: dict[str, Json] = {**about, "created": int(time.time()), "model": model, **more}
         self._message = MessageText()
         self._break = False
         """True if the next text belongs to a new message."""
@@ -156,10 +163,8 @@ class ChatChunks:
                 return self._text_chunk(self._message.add(event))
             case ThinkingDelta(text):
                 return self._chunk({"reasoning_content": text})
-            case Said(message) if message.role == "assistant":
-                rest = self._text_chunk(self._message.complete(message.text))
-                self._break = bool(self.text)
-                return rest
+            case Said(message):
+                return self._message_chunks(message)
             case Retracted():
                 self._break = self._message.drop() or self._break
                 return b""
@@ -167,6 +172,14 @@ class ChatChunks:
             # Some clients parse every event regardless of its name: to them this is an empty chunk.
             return self._chunk({}, event=TOOL_EVENT, more={"alipes": record})
         return b""
+
+    def _message_chunks(self, message: Message) -> bytes:
+        steps = self._steps.add(message) if self._steps is not None else ()
+        frames = b"".join(self._chunk({"reasoning_content": f"{step}\n"}) for step in steps)
+        if message.role == "assistant":
+            frames += self._text_chunk(self._message.complete(message.text))
+            self._break = bool(self.text)
+        return frames
 
     def ending_frames(self, result: OpenAiOutcome) -> bytes:
         if result.problem is not None:

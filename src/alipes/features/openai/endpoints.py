@@ -7,6 +7,8 @@ from starlette.responses import Response
 
 from alipes.core.app import App
 from alipes.features.openai.chat import ChatCompletions
+from alipes.features.openai.documents import RequestDocuments
+from alipes.features.openai.embeddings import EmbeddingEndpoints
 from alipes.features.openai.feature import OpenAiFeature
 from alipes.features.openai.responses import ResponseEndpoints
 from alipes.features.openai.turns import OpenAiTurns, to_json
@@ -66,8 +68,10 @@ def endpoints(feature: OpenAiFeature, server: Server) -> tuple[ApiEndpoint, ...]
     app = feature.app
     fetcher = PublicFetcher(app.scope, app.settings.fetch.allow, name="api-images")
     turns = OpenAiTurns(app, server.admission, workdir=server.workdir, on_timeout=app.settings.api.on_timeout)
+    documents = RequestDocuments(fetcher, server.files)
     return (
-        *endpoints_of(ChatCompletions(turns, fetcher)),
-        *endpoints_of(ResponseEndpoints(app, turns, fetcher)),
+        *endpoints_of(ChatCompletions(turns, documents)),
+        *endpoints_of(ResponseEndpoints(app, turns, documents)),
+        *endpoints_of(EmbeddingEndpoints(app)),
         *endpoints_of(ModelEndpoints(app)),
     )

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from alipes.agent.transcript_repair import with_unique_call_ids
-from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image, Json, Message, Part, Text, ToolCall, ToolResult
+from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image, Json, Message, Part, Text, ToolCall, ToolResult, image_type
 from alipes.kernel.turns import ClientTool
 from alipes.providers.wire import parse_tool_call
 from alipes.web.endpoint import HttpProblem
@@ -23,6 +23,15 @@ class ImageUrl(Struct, frozen=True):
     url: str
 
 
+class FileContent(Struct, frozen=True):
+    """A document: its content as a data URL, the id of an upload, or an address."""
+
+    filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+
+
 class ContentPart(Struct, frozen=True):
     """Any kind of content part; `type` decides which fields are used."""
 
@@ -30,6 +39,18 @@ class ContentPart(Struct, frozen=True):
     text: str | None = None
     image_url: ImageUrl | str | None = None
     refusal: str | None = None
+    file: FileContent | None = None
+    filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+
+    @property
+    def document(self) -> FileContent | None:
+        """The document of a part `file` or `input_file`."""
+        if self.type == "input_file":
+            return FileContent(self.filename, self.file_data, self.file_id, self.file_url)
+        return (self.file or FileContent()) if self.type == "file" else None
 
 
 Content: TypeAlias = str | list[ContentPart] | None
@@ -125,6 +146,8 @@ class ChatRequest(Struct, frozen=True):
     tools: list[ChatTool] | None = None
     tool_choice: ToolChoiceOption = None
     response_format: OutputFormat | None = None
+    steps: Literal["reasoning"] | None = None
+    """Show the steps of the agent's own tools as reasoning."""
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
 
 
@@ -170,6 +193,8 @@ class ResponseRequest(Struct, frozen=True):
     tools: list[ResponseTool] | None = None
     tool_choice: ToolChoiceOption = None
     text: TextConfig | None = None
+    steps: Literal["reasoning"] | None = None
+    """Show the steps of the agent's own tools as reasoning."""
     metadata: dict[str, str] | None = None
 
     @property
@@ -195,6 +220,8 @@ class ParsedRequest(Struct, frozen=True):
     instructions: str
     offered: tuple[ClientTool, ...]
     model: str
+    untrusted: str = ""
+    """Whose text it has, if not the client's: that of documents."""
 
 
 def parse_chat(request: ChatRequest) -> ParsedRequest:
@@ -202,7 +229,9 @@ def parse_chat(request: ChatRequest) -> ParsedRequest:
     said = [each for each in request.messages if not isinstance(each, SystemMessage | DeveloperMessage)]
     system = [_text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)]
     specs = [tool.function for tool in request.tools or () if tool.type == "function" and tool.function]
-    prompts = [*system, *_format_prompt(request.response_format), *_tool_choice_prompt(request.tool_choice)]
+    _check_tool_choice(request.tool_choice, specs)
+    wanted = _format_prompt(request.response_format, "response_format")
+    prompts = [*system, *wanted, *_tool_choice_prompt(request.tool_choice)]
     return _split_request(request, [_chat_message(message) for message in said], prompts, specs)
 
 
@@ -219,7 +248,8 @@ def parse_response(request: ResponseRequest) -> ParsedRequest:
         for tool in request.tools or ()
         if tool.type == "function" and tool.name
     ]
-    wanted = _format_prompt(request.text.format if request.text else None)
+    _check_tool_choice(request.tool_choice, specs)
+    wanted = _format_prompt(request.text.format if request.text else None, "text.format")
     prompts = [request.instructions or "", *system, *wanted, *_tool_choice_prompt(request.tool_choice)]
     said = [message for item in items if (message := _item_message(item)) is not None]
     parsed = _split_request(request, said, prompts, specs, alone=alone)
@@ -403,9 +433,12 @@ def _image(image: ImageUrl | str | None) -> Image:
         why = f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}"
         raise HttpProblem(400, why, code="image_type")
     try:
-        return Image(media_type, base64.b64decode(data, validate=True))
+        content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise HttpProblem(400, f"the image is not valid base64: {error}", code="image_data") from error
+    if not (found := image_type(content)):
+        raise HttpProblem(400, f"the content is not an image of type {media_type}", code="image_data")
+    return Image(found, content)
 
 
 def _client_tools(specs: list[FunctionSpec], choice: ToolChoiceOption) -> tuple[ClientTool, ...]:
@@ -416,6 +449,19 @@ def _client_tools(specs: list[FunctionSpec], choice: ToolChoiceOption) -> tuple[
     return tuple(ClientTool(spec.name, spec.description or "", spec.parameters or EMPTY_SCHEMA) for spec in specs)
 
 
+def _check_tool_choice(choice: ToolChoiceOption, specs: list[FunctionSpec]) -> None:
+    """Raises `HttpProblem` if a tool is wanted that the request does not have."""
+    if choice == "required" and not specs:
+        raise HttpProblem(
+            400, "tool_choice is `required`, but there are no tools", code="tool_choice", param="tool_choice"
+        )
+    if isinstance(choice, ToolChoice) and choice.type == "function":
+        name = choice.function.name if choice.function else choice.name
+        if name not in [spec.name for spec in specs]:
+            why = f"tool_choice names the tool {name!r}, which is not in tools"
+            raise HttpProblem(400, why, code="tool_choice", param="tool_choice")
+
+
 def _tool_choice_prompt(choice: ToolChoiceOption) -> list[str]:
     """Models cannot be forced to call a tool, so the prompt asks for it."""
     if isinstance(choice, ToolChoice):
@@ -424,9 +470,13 @@ def _tool_choice_prompt(choice: ToolChoiceOption) -> list[str]:
     return ["Answer by calling a tool."] if choice == "required" else []
 
 
-def _format_prompt(output_format: OutputFormat | None) -> list[str]:
-    if output_format is None or output_format.type not in ("json_object", "json_schema"):
+def _format_prompt(output_format: OutputFormat | None, param: str) -> list[str]:
+    """What the model is asked for. Raises `HttpProblem` if `param` has an unknown type."""
+    if output_format is None or output_format.type == "text":
         return []
+    if output_format.type not in ("json_object", "json_schema"):
+        why = f"{param}.type is {output_format.type!r}: use text, json_object or json_schema"
+        raise HttpProblem(400, why, code="invalid_value", param=f"{param}.type")
     schema = output_format.json_schema.schema if output_format.json_schema else output_format.schema
     if schema is None:
         return ["Answer with one JSON object and nothing else, without a code fence."]

@@ -1,6 +1,7 @@
 """OpenAI's Responses API: create, get, delete, cancel. A response is stored as its turn."""
 
 import asyncio
+import base64
 import os
 import time
 from collections.abc import Iterable
@@ -12,8 +13,9 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.core.app import App
-from alipes.features.openai.remote_images import fetch_images
+from alipes.features.openai.documents import RequestDocuments
 from alipes.features.openai.requests import ConversationName, ResponseRequest, parse_response
+from alipes.features.openai.steps import ToolSteps, wants_steps
 from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
@@ -29,10 +31,9 @@ from alipes.features.openai.turns import (
     to_json,
     tool_progress,
 )
-from alipes.kernel.messages import ToolCall
+from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, Usage
 from alipes.providers.wire import arguments_json
-from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
 from alipes.store.ports.archive import TurnFacts
 from alipes.store.sql.api_runs import StoredResponse
@@ -68,7 +69,47 @@ class OutputCall(Struct, frozen=True, tag="function_call", tag_field="type"):
     status: Literal["in_progress", "completed", "incomplete"] = "completed"
 
 
-OutputItem: TypeAlias = OutputMessage | OutputCall
+class SummaryText(Struct, frozen=True, tag="summary_text", tag_field="type"):
+    text: str
+
+
+class OutputReasoning(Struct, frozen=True, tag="reasoning", tag_field="type"):
+    """Steps of the agent's own tools."""
+
+    id: str
+    summary: list[SummaryText]
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+
+
+OutputItem: TypeAlias = OutputMessage | OutputCall | OutputReasoning
+
+
+class InputText(Struct, frozen=True, tag="input_text", tag_field="type"):
+    text: str
+
+
+class InputImage(Struct, frozen=True, tag="input_image", tag_field="type"):
+    image_url: str
+    detail: Literal["auto"] = "auto"
+
+
+class InputMessage(Struct, frozen=True, tag="message", tag_field="type"):
+    id: str
+    content: list[InputText | InputImage]
+    role: Literal["user"] = "user"
+    status: Literal["completed"] = "completed"
+
+
+class InputItemQuery(Struct, frozen=True):
+    after: str = ""
+
+
+class InputItemList(Struct, frozen=True):
+    data: list[InputMessage]
+    first_id: str
+    last_id: str
+    has_more: bool = False
+    object: Literal["list"] = "list"
 
 
 class InputTokensDetails(Struct, frozen=True):
@@ -113,6 +154,8 @@ class RequestEcho(Struct, frozen=True):
     background: bool = False
     offered: list[str] = []
     """Names of the client's tools."""
+    steps: bool = False
+    """Steps of the agent's own tools are output items."""
 
 
 class ResponseDocument(Struct, frozen=True):
@@ -193,11 +236,24 @@ def response_document(id: str, echo: RequestEcho, status: Status, output: list[O
     )
 
 
-def output_items(turn: str, result: OpenAiOutcome) -> list[OutputItem]:
-    said: list[OutputItem] = [OutputMessage(f"msg_{turn}_{place}", [OutputText(text)]) for place, text in result.texts]
+def output_items(record: TurnRecord, result: OpenAiOutcome, asked: RequestEcho) -> list[OutputItem]:
+    turn = record.ended.turn if record.ended is not None else ""
+    texts, steps, place = dict(result.texts), ToolSteps(frozenset(asked.offered)), 0
+    said: list[OutputItem] = []
+    for number, message in enumerate(record.said):
+        if message.role == "assistant":
+            said += [OutputMessage(f"msg_{turn}_{place}", [OutputText(texts[place])])] if place in texts else []
+            place += 1
+        if asked.steps and (summary := steps.add(message)):
+            said.append(reasoning_item(turn, number, summary))
     if result.refusal:
         said.append(OutputMessage(f"msg_{turn}_refusal", [OutputRefusal(result.refusal)]))
     return [*said, *(call_item(call) for call in result.calls)]
+
+
+def reasoning_item(turn: str, number: int, steps: Iterable[str]) -> OutputReasoning:
+    """`number`: of the message with the results, in the turn."""
+    return OutputReasoning(f"rs_{turn}_{number}", [SummaryText(each) for each in steps])
 
 
 def call_item(call: ToolCall) -> OutputCall:
@@ -220,6 +276,7 @@ class ResponseEvents:
     def __init__(self, id: str, echo: RequestEcho, turn: str, offered: frozenset[str], *, since: int = -1) -> None:
         """`since`: the number of the last event that the client has; earlier ones are left out."""
         self._id, self._asked, self._turn, self.offered = id, echo, turn, offered
+        self._steps, self._said = ToolSteps(offered), 0
         self._since, self._number = since, 0
         """Numbers count characters of text, not pieces: so a replay has the same numbers."""
         self._index = 0
@@ -254,7 +311,9 @@ class ResponseEvents:
                 frames = self._delta(rest) if message.text.strip() else b""
                 frames += self._close(message.text)
                 self._messages += 1
-                return frames
+                return frames + self._reasoning(message)
+            case Said(message):
+                return self._reasoning(message)
             case Retracted():
                 sent = self._message.current
                 self._retractions += self._message.drop()
@@ -263,6 +322,23 @@ class ResponseEvents:
         if (data := tool_progress(event, self.offered)) is not None:
             return self._frame(TOOL_EVENT, counted=False, alipes=data)
         return b""
+
+    def _reasoning(self, message: Message) -> bytes:
+        """Frames for the steps that a message completes, if the client asked for them."""
+        number, self._said = self._said, self._said + 1
+        if not self._asked.steps or not (steps := self._steps.add(message)):
+            return b""
+        item, index = reasoning_item(self._turn, number, steps), self._index
+        begun = structs.replace(item, summary=[], status="in_progress")
+        frames = self._frame("response.output_item.added", output_index=index, item=begun)
+        for place, part in enumerate(item.summary):
+            at: dict[str, Any] = {"item_id": item.id, "output_index": index, "summary_index": place}
+            frames += self._frame("response.reasoning_summary_part.added", **at, part=SummaryText(""))
+            frames += self._frame("response.reasoning_summary_text.delta", **at, delta=part.text)
+            frames += self._frame("response.reasoning_summary_text.done", **at, text=part.text)
+            frames += self._frame("response.reasoning_summary_part.done", **at, part=part)
+        self._index += 1
+        return frames + self._frame("response.output_item.done", output_index=index, item=item)
 
     def ending_frames(self, calls: Iterable[ToolCall], answer: ResponseDocument) -> bytes:
         """The last frames; `calls` are for the client to run."""
@@ -336,8 +412,8 @@ _echoes = msgspec.json.Decoder(RequestEcho)
 
 
 class ResponseEndpoints:
-    def __init__(self, app: App, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
-        self._app, self._turns, self._fetcher = app, turns, fetcher
+    def __init__(self, app: App, turns: OpenAiTurns, documents: RequestDocuments) -> None:
+        self._app, self._turns, self._documents = app, turns, documents
         self._sessions = app.store.api_runs
 
     @ApiEndpoint(
@@ -348,12 +424,13 @@ class ResponseEndpoints:
         request: ResponseRequest = call.body
         if request.background and request.store is False:
             raise HttpProblem(400, "background responses must be stored", code="background")
-        asked = parse_response(await fetch_images(request, self._fetcher))
+        loaded, untrusted = await self._documents.load(request, call.caller)
+        asked = structs.replace(parse_response(loaded), untrusted=untrusted)
         conversation = await self._conversation(call, request.conversation_id)
         previous = await self._previous(call, request.previous_response_id)
         id = f"resp_{os.urandom(12).hex()}"
         record = request_echo(request, time.time(), [each.name for each in asked.offered])
-        record = structs.replace(record, conversation=conversation or None)
+        record = structs.replace(record, conversation=conversation or None, steps=wants_steps(call, request.steps))
         terms = TurnOptions(
             after=previous,
             conversation=conversation,
@@ -373,7 +450,19 @@ class ResponseEndpoints:
         result = await self._turns.conclude(api_turn, account)
         if result.problem is not None:
             raise result.problem
-        return to_json(finished_document(id, record, api_turn.placed.turn, result))
+        return to_json(finished_document(id, record, account, result))
+
+    @ApiEndpoint("GET", "/v1/responses/{id}/input_items", "read", query=InputItemQuery, answer=InputItemList)
+    async def input_items(self, call: ApiCall) -> Response:
+        """List what a response was asked: the text and the images of its request, newest first."""
+        query: InputItemQuery = call.query
+        named = await self._find_response(call, call.path["id"])
+        facts = await self._facts(named)
+        parts: list[InputText | InputImage] = [InputText(facts.inbound.text)] if facts.inbound.text else []
+        for image in facts.inbound.attachments:
+            parts.append(InputImage(f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"))
+        item = InputMessage(f"msg_{named.turn}_input", parts)
+        return to_json(InputItemList([] if query.after == item.id else [item], item.id, item.id))
 
     @ApiEndpoint("GET", "/v1/responses/{id}", "read", query=ResponseQuery, answer=ResponseDocument, streams=True)
     async def show(self, call: ApiCall) -> Response:
@@ -417,7 +506,7 @@ class ResponseEndpoints:
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
             if result.problem is not None and not events.opened:
                 raise result.problem
-            answer = finished_document(id, asked, turn, result)
+            answer = finished_document(id, asked, record, result)
             await send(events.ending_frames(result.calls, answer))
 
         async def left() -> None:
@@ -438,7 +527,7 @@ class ResponseEndpoints:
                 if deltas.has_start_of(event) and (frames := events.event_frames(event)):
                     await send(frames)
         result = build_outcome(record, events.offered)
-        await send(events.ending_frames(result.calls, finished_document(named.id, asked, named.turn, result)))
+        await send(events.ending_frames(result.calls, finished_document(named.id, asked, record, result)))
 
     async def _conversation(self, call: ApiCall, name: str) -> str:
         """The id of the conversation to continue; empty if none is named."""
@@ -482,10 +571,10 @@ class ResponseEndpoints:
         record = TurnRecord()
         for event in TurnProgress().catch_up(named.turn, facts):
             record.add(event)
-        return finished_document(named.id, asked, named.turn, build_outcome(record, frozenset(asked.offered)))
+        return finished_document(named.id, asked, record, build_outcome(record, frozenset(asked.offered)))
 
 
-def finished_document(id: str, asked: RequestEcho, turn: str, result: OpenAiOutcome) -> ResponseDocument:
+def finished_document(id: str, asked: RequestEcho, record: TurnRecord, result: OpenAiOutcome) -> ResponseDocument:
     status: Status = "completed"
     error = incomplete = None
     if result.stopped:
@@ -497,7 +586,7 @@ def finished_document(id: str, asked: RequestEcho, turn: str, result: OpenAiOutc
         status = "incomplete"
         incomplete = IncompleteDetails("max_output_tokens" if result.finish == "length" else "content_filter")
     return structs.replace(
-        response_document(id, asked, status, output_items(turn, result)),
+        response_document(id, asked, status, output_items(record, result, asked)),
         error=error,
         incomplete_details=incomplete,
         usage=response_usage(result.usage),

@@ -17,6 +17,7 @@ from alipes.config.settings import OnTimeout
 from alipes.core.app import App
 from alipes.features.openai.requests import ParsedRequest, conversation_hash
 from alipes.features.openai.retries import JOIN_WITHIN_S, ClientRequest, read_request
+from alipes.features.openai.steps import ToolSteps
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
@@ -87,6 +88,14 @@ class TurnRecord:
                 self.said.append(message)
             case TurnEnded():
                 self.ended = event
+
+    def thinking(self, steps: ToolSteps) -> str:
+        """The model's thinking and the steps of the agent's tools, in order."""
+        shown = list[str]()
+        for message in self.said:
+            shown += (part.text for part in message.parts if isinstance(part, Thinking) and part.text)
+            shown += steps.add(message)
+        return MESSAGE_SEPARATOR.join(shown)
 
 
 class OpenAiOutcome(Struct, frozen=True):
@@ -314,6 +323,7 @@ class OpenAiTurns:
             workdir=self._workdir,
             instructions=parsed.instructions,
             offered=parsed.offered,
+            untrusted=parsed.untrusted,
             attended=terms.attended,
             owner=caller.may("admin"),
         )

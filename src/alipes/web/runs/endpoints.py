@@ -154,7 +154,7 @@ class IdempotentRequests:
             turn, before = await self._store.find_by_prefix(platform, f"{name}:") or ("", "")
             if turn and before != id:
                 why = "this Idempotency-Key was already used for a different request"
-                raise HttpProblem(422, why, code="idempotency_key")
+                raise HttpProblem(409, why, code="idempotency_key_conflict")
             yield id, turn
 
 

@@ -8,13 +8,17 @@ from typing import Any
 
 import httpx2
 import msgspec
+from msgspec import structs
 from starlette.applications import Starlette
 
 from alipes.config.settings import OnTimeout
 from alipes.features.openai.chat import ChatCompletions
+from alipes.features.openai.documents import RequestDocuments
+from alipes.features.openai.embeddings import EmbeddingEndpoints
 from alipes.features.openai.endpoints import ModelEndpoints
 from alipes.features.openai.responses import ResponseEndpoints
 from alipes.features.openai.turns import OpenAiTurns
+from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Inbound
@@ -25,6 +29,7 @@ from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller, endpoints_of
+from alipes.web.files import ApiFiles
 from alipes.web.router import ApiRouter
 from alipes.web.server import bind_socket, open_server, server_url
 from tests.world.commands import core_commands, make_services
@@ -42,6 +47,15 @@ class Models(SingleModel):
         if name not in (*self.names(), "test"):
             raise ConfigError(f"No model or provider is called {name!r}. Did you mean test/m?")
         return await super().open(name)
+
+
+class PlainText:
+    """Attaches files as they are."""
+
+    async def attach_received(self, inbound: Inbound, files: Any) -> Inbound:
+        (file,) = files
+        content = Path(file.path).read_text()
+        return structs.replace(inbound, text=f"{inbound.text}\n{content}", untrusted=f"the file {file.name}")
 
 
 class Desk:
@@ -135,7 +149,13 @@ async def open_desk(
     async with open_sessions(home, provider, *tools, **habits) as house, ClientScope(trust=trust) as scope:
         desk = Desk(house, provider)
         turns, fetcher = OpenAiTurns(desk, TurnAdmission(desk), on_timeout=on_timeout), PublicFetcher(scope, fetch_from)
-        served = (ChatCompletions(turns, fetcher), ResponseEndpoints(desk, turns, fetcher), ModelEndpoints(desk))
+        uploads = ApiFiles(home / "uploads", OutboundPolicy((), [str(home)]), PlainText(), RequestLimits())
+        documents = RequestDocuments(fetcher, uploads)
+        embeddings = EmbeddingEndpoints(desk)
+        served = (
+            *(ChatCompletions(turns, documents), ResponseEndpoints(desk, turns, documents)),
+            *(ModelEndpoints(desk), embeddings),
+        )
         api = ApiRouter(
             tuple(each for group in served for each in endpoints_of(group)),
             Authenticator(KEY, find),

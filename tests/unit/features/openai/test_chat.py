@@ -17,7 +17,8 @@ from tests.unit.agent_harness import Hand
 from tests.unit.features.openai.openai_harness import KEY, open_desk, result, said, tool
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
-PNG = base64.b64encode(b"\x89PNG....").decode()
+PNG_START = b"\x89PNG\r\n\x1a\n...."
+PNG = base64.b64encode(PNG_START).decode()
 
 
 async def test_a_question_is_answered_whole(tmp_path):
@@ -152,6 +153,7 @@ async def test_the_words_of_the_system_go_into_the_prompt(tmp_path):
             "really?",
             response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
             tool_choice="required",
+            tools=[tool()],
         )
     reported = seen[0].inbound.instructions
     assert reported.startswith("Speak French.\n\nBe brief.\n\nAnswer with JSON that matches this schema")
@@ -172,16 +174,16 @@ async def test_images_are_attachments(tmp_path):
         (message,) = desk.provider.asked[0].messages
         text, image = message.parts
     assert text.text == "what?"
-    assert (image.media_type, image.data) == ("image/png", b"\x89PNG....")
+    assert (image.media_type, image.data) == ("image/png", PNG_START)
 
 
 WRONG = {
     "no key": ({}, 401, "invalid_api_key"),
-    "no messages": ({"messages": []}, 400, "body"),
-    "unknown role": ({"messages": [{"role": "king", "content": "a"}]}, 400, "body"),
-    "two answers": ({"n": 2}, 400, "body"),
-    "bad tool name": ({"tools": [tool("a b")]}, 400, "body"),
-    "tool name with an end of line": ({"tools": [tool("a\n")]}, 400, "body"),
+    "no messages": ({"messages": []}, 400, "invalid_value"),
+    "unknown role": ({"messages": [{"role": "king", "content": "a"}]}, 400, "invalid_value"),
+    "two answers": ({"n": 2}, 400, "invalid_value"),
+    "bad tool name": ({"tools": [tool("a b")]}, 400, "invalid_value"),
+    "tool name with an end of line": ({"tools": [tool("a\n")]}, 400, "invalid_value"),
     "two tools of one name": ({"tools": [tool("a"), tool("a")]}, 400, "tool_twice"),
     "nothing asked": ({"messages": [said("hello")]}, 400, "nothing_asked"),
     "empty": ({"messages": [{"role": "user", "content": " "}]}, 400, "nothing_asked"),
@@ -193,7 +195,7 @@ WRONG = {
     "result without id": (
         {"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "y"}]},
         400,
-        "body",
+        "missing_required_parameter",
     ),
     "call without result": (
         {
@@ -216,6 +218,29 @@ WRONG = {
         400,
         "image_data",
     ),
+    "text as number": ({"messages": [{"role": "user", "content": 1}]}, 400, "invalid_type"),
+    "broken picture": (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}]}]},
+        400,
+        "image_data",
+    ),
+    "a tool that is not offered": (
+        {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+        400,
+        "tool_choice",
+    ),
+    "a call without tools": ({"tool_choice": "required"}, 400, "tool_choice"),
+    "unknown format": ({"response_format": {"type": "xml"}}, 400, "invalid_value"),
+    "a file without content": (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"filename": "a.pdf"}}]}]},
+        400,
+        "file_data",
+    ),
+    "an unknown upload": (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "0" * 16}}]}]},
+        404,
+        "no_upload",
+    ),
     "sound": ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, 400, "content_type"),
     "unknown model": ({"model": "test/mgihty"}, 404, "model_not_found"),
 }
@@ -230,7 +255,7 @@ async def test_what_is_wrong_is_refused_as_openai_does(tmp_path, case):
         assert answer.status_code == status, answer.text
         error = answer.json()["error"]
         assert set(error) == {"message", "type", "param", "code"} and error["code"] == code
-        if status == 404:
+        if code == "model_not_found":
             assert "Did you mean" in error["message"]
         assert await desk.list_sessions() == []
 

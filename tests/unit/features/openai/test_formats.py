@@ -194,11 +194,14 @@ def test_messages_of_one_side_are_joined():
 
 def test_the_wish_for_a_tool_is_described_in_words():
     choice = {"type": "function", "function": {"name": "weather"}}
-    assert chat(tool_choice=choice).instructions == "Call the tool weather."
+    function = {"name": "weather", "parameters": {}}
+    tools = [{"type": "function", "function": function}]
+    assert chat(tool_choice=choice, tools=tools).instructions == "Call the tool weather."
     assert chat(tool_choice="auto").instructions == ""
     assert "one JSON object" in chat(response_format={"type": "json_object"}).instructions
+    tools = [{"type": "function", "name": "f"}]
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array"}}}
-    request = msgspec.convert({"input": "a", "text": schema, "tool_choice": {"name": "f"}}, ResponseRequest)
+    request = msgspec.convert({"input": "a", "text": schema, "tool_choice": {"name": "f"}, "tools": tools}, ResponseRequest)
     seen = reading.parse_response(request).instructions
     assert '{"type":"array"}' in seen and seen.endswith("Call the tool f.")
 
@@ -208,6 +211,6 @@ def test_a_picture_of_the_wrong_kind_is_refused_and_a_usual_slip_is_not():
         part = {"type": "image_url", "image_url": {"url": url}}
         return chat(messages=[{"role": "user", "content": [part]}]).images
 
-    assert picture("data:image/jpg;base64,AAAA")[0].media_type == "image/jpeg"
+    assert picture("data:image/jpg;base64,/9j/")[0].media_type == "image/jpeg"
     with pytest.raises(HttpProblem, match="image/tiff is not supported"):
         picture("data:image/tiff;base64,AAAA")
