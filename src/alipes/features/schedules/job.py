@@ -115,6 +115,8 @@ class JobRun(Struct, frozen=True):
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
+    continues: str = ""
+    """Why the attempt before failed, if this one continues its turn; empty if it starts from the prompt."""
 
     @property
     def inbound_id(self) -> str:
@@ -123,7 +125,9 @@ class JobRun(Struct, frozen=True):
 
     @property
     def address(self) -> Address:
-        again = f"-{self.attempt}" if self.attempt > 1 else ""
+        """All attempts of a run share a conversation, so that the next one sees what is done already. Those of a script
+        do not: it runs again as a whole."""
+        again = f"-{self.attempt}" if self.attempt > 1 and self.job.script else ""
         thread = "" if self.job.together else f"{format_fire(self.fire_at)}{again}"
         return Address(SCHEDULED, self.schedule, thread=thread)
 

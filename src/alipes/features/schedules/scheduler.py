@@ -39,6 +39,13 @@ INSTRUCTIONS = (
 )
 
 
+CONTINUE = (
+    "The run above failed: {why}\n\nContinue it where it stopped. Calls that have a result above are done: do not repeat "
+    "them. Then give the final answer."
+)
+"""Takes the place of the prompt if an attempt continues the one before."""
+
+
 class SchedulerLimits(Struct, frozen=True):
     parallel: int = 8
     per_day: str = ""
@@ -140,7 +147,7 @@ class Scheduler:
             run.inbound_id,
             run.address,
             job.owner,
-            message.text,
+            CONTINUE.format(why=run.continues) if run.continues else message.text,
             model=SCRIPT_MODEL if job.script else job.model,
             workdir=job.workdir or self._limits.workdir,
             permission_mode=job.mode,

@@ -201,7 +201,9 @@ def test_the_wish_for_a_tool_is_described_in_words():
     assert "one JSON object" in chat(response_format={"type": "json_object"}).instructions
     tools = [{"type": "function", "name": "f"}]
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array"}}}
-    request = msgspec.convert({"input": "a", "text": schema, "tool_choice": {"name": "f"}, "tools": tools}, ResponseRequest)
+    request = msgspec.convert(
+        {"input": "a", "text": schema, "tool_choice": {"name": "f"}, "tools": tools}, ResponseRequest
+    )
     seen = reading.parse_response(request).instructions
     assert '{"type":"array"}' in seen and seen.endswith("Call the tool f.")
 

@@ -212,6 +212,32 @@ async def test_a_retry_that_succeeds_delivers_only_the_answer(tmp_path):
         assert await world.states() == ["failed", "ok"] and await world.sent() == ["done"]
 
 
+async def test_a_retry_continues_the_failed_run_and_sees_its_finished_calls(tmp_path):
+    plan = call("todo", todos=[{"id": "1", "content": "write the report", "status": "completed"}])
+    async with a_world(tmp_path, plan, Refused("odd answer"), "done") as world:
+        await world.add(retries=1, retry="10s")
+        await world.step(60)
+        await world.step(10)
+        assert await world.states() == ["failed", "ok"] and await world.sent() == ["done"]
+        prompt, called, result, asked = world.agent.model.requests[-1].messages
+        assert [each.name for each in called.calls] == ["todo"] and "write the report" in result.parts[0].text
+        assert asked.text.startswith("The run above failed: ") and "odd answer" in asked.text
+        assert "do not repeat them" in asked.text and prompt.text not in asked.text
+
+
+async def test_a_retry_of_a_run_that_never_began_starts_from_the_prompt(tmp_path):
+    write_skill(tmp_path / "home", "weather")
+    async with a_world(tmp_path, "done") as world:
+        await world.add(skills="weather", retries=1, retry="10s")
+        shutil.rmtree(tmp_path / "home" / "skills" / "weather")
+        await world.step(60)
+        write_skill(tmp_path / "home", "weather")
+        await world.step(10)
+        assert await world.states() == ["failed", "ok"]
+        (asked,) = world.agent.model.requests[-1].messages
+        assert "The run above failed" not in asked.text
+
+
 async def test_a_job_after_another_gets_its_answer_as_data(tmp_path):
     async with a_world(tmp_path, "42 issues", "summary") as world:
         await world.add(name="count")

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from msgspec import structs
+
 from alipes.features.schedules.job import MAX_WAITING, JobRun, start_time
 from alipes.features.schedules.run import FinishedRun, NewRun, PrepareRun, QueuedPost, RunBudget, RunBudgets, Settlement
 from alipes.features.schedules.store.rows import (
@@ -194,7 +196,7 @@ def _start(db: Connection, run: JobRun, prepare: PrepareRun, budgets: RunBudgets
         _skip(db, run.number, why, now)
         return None
     try:
-        inbound = prepare(run)
+        inbound = prepare(structs.replace(run, continues=_find_failure(db, run)))
     except ConfigError as error:
         _fail(db, run.number, str(error), now)
         return None
@@ -212,6 +214,16 @@ def _start(db: Connection, run: JobRun, prepare: PrepareRun, budgets: RunBudgets
     sql = "UPDATE schedule_runs SET state = 'running', turn_id = ?, session_id = ?, started = ? WHERE number = ?"
     db.execute(sql, (row.turn, session, now, run.number))
     return row
+
+
+def _find_failure(db: Connection, run: JobRun) -> str:
+    """Why the turn of the attempt before failed; empty if there was none."""
+    if run.attempt == 1 or run.job.script:
+        return ""
+    sql = """SELECT schedule_runs.detail FROM schedule_runs JOIN turns ON turns.id = turn_id
+        WHERE schedule_runs.schedule_id = ? AND fire_at = ? AND attempt < ? ORDER BY attempt DESC LIMIT 1"""
+    row = db.execute(sql, (run.schedule, run.fire_at, run.attempt)).fetchone()
+    return "" if row is None else row[0] or "no reason given"
 
 
 def _skip(db: Connection, number: int, why: str, now: float) -> None:
