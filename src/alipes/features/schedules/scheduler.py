@@ -40,8 +40,8 @@ INSTRUCTIONS = (
 
 
 CONTINUE = (
-    "The run above failed: {why}\n\nContinue it where it stopped. Calls that have a result above are done: do not repeat "
-    "them. Then give the final answer."
+    "The run above failed: {why}\n\nContinue it where it stopped. Calls that have a result above are done: do not "
+    "repeat them. Then give the final answer."
 )
 """Takes the place of the prompt if an attempt continues the one before."""
 
