@@ -376,3 +376,16 @@ async def test_acpx_talks_to_it(home: Home, work: Path, tmp_path: Path):
         skip(f"acpx refuses this version of Node: {done.err.strip()[:200]}")
     assert done.status == 0, done.err
     assert "Good morning." in done.out and "agent_message_chunk" in done.out and (work / "pushed").exists()
+
+
+async def test_an_editor_that_does_not_name_itself_gets_the_older_updates_only(home: Home, work: Path):
+    async with ModelServer((Say("One."),)) as model:
+        home.use(model)
+        async with open_editor(home, name="") as (client, _):
+            session = (await client.agent.new_session(cwd=str(work), mcp_servers=[])).session_id
+            with pytest.raises(RequestError, match="the prompt is empty"):
+                await client.ask(session)
+            await client.ask(session, text_block("one"))
+            kinds = {each.session_update for each in client.thread(session).updates}
+    assert "agent_message_chunk" in kinds
+    assert not kinds & {"config_option_update", "session_info_update", "usage_update"}

@@ -12,6 +12,7 @@ from acp.schema import (
     AcceptElicitationResponse,
     AllowedOutcome,
     ClientCapabilities,
+    Implementation,
     PermissionOption,
     PromptResponse,
     RequestPermissionResponse,
@@ -137,7 +138,7 @@ class EditorClient:
 
 @asynccontextmanager
 async def open_editor(
-    home: Home, *words: str, able: ClientCapabilities | None = None, cwd: Path | None = None
+    home: Home, *words: str, able: ClientCapabilities | None = None, cwd: Path | None = None, name: str = "tests"
 ) -> AsyncIterator[tuple[EditorClient, asyncio.subprocess.Process]]:
     """An editor that started `alipes acp WORDS`, after the handshake."""
     process = await asyncio.create_subprocess_exec(
@@ -149,11 +150,11 @@ async def open_editor(
         stderr=asyncio.subprocess.PIPE,
         limit=MAX_LINE,
     )
-    client = EditorClient()
+    client, info = EditorClient(), Implementation(name=name, version="1") if name else None
     connection = connect_to_agent(client, process.stdin, process.stdout, use_unstable_protocol=True)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(LIMIT_S):
-            await connection.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=able)
+            await connection.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=able, client_info=info)
         yield client, process
     finally:
         await connection.close()

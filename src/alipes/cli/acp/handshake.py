@@ -20,6 +20,8 @@ class EditorFeatures(Struct, frozen=True):
     """It shows terminals whose output we send (an extension that Zed has)."""
     forms: bool = False
     """It shows forms, for questions of the model."""
+    newer_updates: bool = False
+    """It knows updates that came to the protocol later: changed choices, title, use of the context window."""
 
 
 async def shake_hands(lines: JsonLines) -> EditorFeatures | None:
@@ -53,8 +55,11 @@ def initialize_result() -> dict[str, Any]:
 def read_features(params: Mapping[str, Any]) -> EditorFeatures:
     """What `initialize` says about the editor; anything of the wrong type counts as missing."""
     able = _mapping(params.get("clientCapabilities"))
+    name = str(_mapping(params.get("clientInfo")).get("name") or "")
     return EditorFeatures(
-        name=str(_mapping(params.get("clientInfo")).get("name") or ""),
+        name=name,
+        # Editors give no list of the updates that they know; those that do not name themselves are older than these.
+        newer_updates=bool(name) or isinstance(able.get("session"), Mapping),
         terminals=_mapping(able.get("_meta")).get("terminal_output") is True,
         forms=isinstance(_mapping(able.get("elicitation")).get("form"), Mapping),
     )

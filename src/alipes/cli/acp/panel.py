@@ -5,6 +5,7 @@ from contextlib import suppress
 from acp.interfaces import Client
 from acp.schema import ConfigOptionUpdate, Cost, SessionInfoUpdate, UsageUpdate
 
+from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.options import EditorChoices
 from alipes.cli.acp.updates import Update, plan_update, say
 from alipes.core.app import App
@@ -15,15 +16,19 @@ from alipes.kernel.turns import Address
 class EditorPanel:
     """Sends updates of one session. If the editor is gone, they are dropped."""
 
-    def __init__(self, id: str, address: Address, *, app: App, client: Client, choices: EditorChoices) -> None:
+    def __init__(
+        self, id: str, address: Address, *, app: App, client: Client, choices: EditorChoices, features: EditorFeatures
+    ) -> None:
         self._id, self._address, self._app, self._client, self._choices = id, address, app, client, choices
-        self._title = ""
+        self._features, self._title = features, ""
 
     async def say(self, text: str) -> None:
         await self.send(say(text))
 
     async def refresh_options(self) -> None:
         """Send the choices, because one of them may have changed."""
+        if not self._features.newer_updates:
+            return
         options = await self._choices.options()
         await self.send(ConfigOptionUpdate(session_update="config_option_update", config_options=options))
 
@@ -35,6 +40,8 @@ class EditorPanel:
     async def send_facts(self) -> None:
         """The title of the conversation, and how much of the context window it uses."""
         app = self._app
+        if not self._features.newer_updates:
+            return
         facts = await app.store.archive.current(self._address.key)
         if facts is None:
             return

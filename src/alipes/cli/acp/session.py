@@ -67,7 +67,7 @@ class EditorSession:
         self.id, self._inbound, self._app = id, inbound, app
         self.announced = asyncio.Event()
         self.choices = EditorChoices(app, inbound.address)
-        self.panel = EditorPanel(id, inbound.address, app=app, client=client, choices=self.choices)
+        self.panel = EditorPanel(id, inbound.address, app=app, client=client, choices=self.choices, features=features)
         self._attacher = FileAttacher(app.settings, mask=app.secrets)
         self._translator = EventTranslator(inbound.workdir, features)
         self._questions = EditorQuestions(

@@ -14,7 +14,6 @@ from alipes.features.memory.files import FILE_NAMES
 from alipes.features.memory.memory import MemoryFull, describe_change
 from alipes.features.memory.service import MemoryService, decode_edit
 from alipes.kernel.approvals import reveal
-from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 from alipes.sessions.commands.registry import Command
@@ -145,7 +144,7 @@ async def _edit(place: _Place, rest: str) -> CommandReply:
 
 
 async def _merge(place: _Place, rest: str) -> CommandReply:
-    """Two notes of a file become one; both changes can be undone."""
+    """Two notes of a file become one."""
     words = rest.split(maxsplit=2)
     if len(words) < 3:
         return place.refuse()
@@ -156,15 +155,8 @@ async def _merge(place: _Place, rest: str) -> CommandReply:
     one, two = (each for each in found if each is not None)
     if one[0] != two[0] or one[1] == two[1]:
         return CommandReply("Only two different notes of the same file can be merged.", failed=True)
-    memory = place.service.memory
-    removed = await memory.change(place.scope, MemoryEdit("remove", two[0], old_text=two[1].text), place.origin)
-    try:
-        merged = await memory.change(
-            place.scope, MemoryEdit("replace", one[0], words[2].strip(), one[1].text), place.origin
-        )
-    except ToolError:
-        await memory.undo(place.scope, removed.number, place.origin)
-        raise
+    entries = one[1].text, two[1].text
+    merged = await place.service.memory.merge(place.scope, one[0], entries, words[2].strip(), place.origin)
     return CommandReply(f"Merged. {describe_change(merged)}")
 
 

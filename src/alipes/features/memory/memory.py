@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, reduce
 from typing import TypeAlias
 
 from alipes.features.memory.change import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
@@ -73,6 +73,15 @@ class Memory:
         """Make the edit and record it. A file that was edited by hand is read again first."""
         change = MemoryChange(0, scope, edit.target, edit.action, "", "", origin, 0.0)
         return await self._write(change, partial(self._apply, edit=edit))
+
+    async def merge(
+        self, scope: str, target: MemoryTarget, entries: tuple[str, str], text: str, origin: MemoryOrigin
+    ) -> MemoryChange:
+        """Make one entry of two: `text` takes the place of the first. One change, so that it is undone as a whole."""
+        one, two = entries
+        steps = (MemoryEdit("remove", target, old_text=two), MemoryEdit("replace", target, text, one))
+        change = MemoryChange(0, scope, target, "replace", "", "", origin, 0.0)
+        return await self._write(change, lambda before: reduce(self._apply, steps, before))
 
     async def rewrite(
         self, scope: str, target: MemoryTarget, text: str, base: str, origin: MemoryOrigin

@@ -75,6 +75,12 @@ def test_an_image_that_cannot_be_read_is_refused_with_the_reason(data: str, why:
         read_prompt([ImageContentBlock(type="image", data=data, mime_type="image/png")])
 
 
+@pytest.mark.parametrize("blocks", [[], [text("")], [text("  \n"), text("")]])
+def test_an_empty_prompt_is_refused(blocks: list[TextContentBlock]):
+    with pytest.raises(ToolError, match="the prompt is empty"):
+        read_prompt(blocks)
+
+
 def test_sound_is_refused():
     with pytest.raises(ToolError, match="sound is not supported"):
         read_prompt([AudioContentBlock(type="audio", data="", mime_type="audio/wav")])

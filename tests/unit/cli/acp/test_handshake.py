@@ -20,7 +20,7 @@ def test_the_answer_is_valid_for_the_protocol_package():
 def test_features_are_read_from_the_capabilities():
     able = {"_meta": {"terminal_output": True}, "elicitation": {"form": {}}}
     found = read_features({"clientCapabilities": able, "clientInfo": {"name": "zed", "version": "1"}})
-    assert found == EditorFeatures("zed", terminals=True, forms=True)
+    assert found == EditorFeatures("zed", terminals=True, forms=True, newer_updates=True)
 
 
 @pytest.mark.parametrize(

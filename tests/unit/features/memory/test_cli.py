@@ -77,6 +77,25 @@ def test_a_full_file_names_similar_notes_and_they_can_be_merged(home, memory):
     assert memory("add", "a new note", "y" * 100)[0] == 0
 
 
+def test_a_merge_is_undone_as_a_whole(home, memory):
+    fill(home, "- one\n- two\n- three\n")
+    assert memory("merge", "1", "3", "one and three")[0] == 0
+    assert (home / "memory" / "MEMORY.md").read_text() == "- one and three\n- two\n"
+    memory("add", "four")
+    assert memory("undo")[0] == 0 and memory("undo")[0] == 0
+    assert (home / "memory" / "MEMORY.md").read_text() == "- one\n- two\n- three\n"
+
+
+def test_a_merge_is_undone_as_a_whole_also_after_other_changes(home, memory):
+    fill(home, "- one\n- two\n- three\n")
+    memory("merge", "1", "3", "one and three")
+    memory("add", "four")
+    number = memory("history")[1].splitlines()[1].split()[0]
+    assert memory("undo", number)[0] == 0
+    notes = (home / "memory" / "MEMORY.md").read_text().splitlines()
+    assert sorted(notes) == ["- four", "- one", "- three", "- two"]
+
+
 def test_a_merge_that_fails_changes_nothing(home, memory):
     fill(home, "- one\n- two\n")
     assert memory("merge", "1", "2", "the password is hunter2hunter2")[0] == 2

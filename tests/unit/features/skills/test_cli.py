@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from alipes.features.skills.cli.command import run
 from alipes.kernel.errors import ConfigError
@@ -183,6 +184,15 @@ def test_a_skill_of_the_project_is_accepted_by_the_person(skills, tmp_path):
     assert "not accepted" in skills("list")[1]
     assert skills("accept", "--yes")[0] == 0
     assert "not accepted" not in skills("list")[1] and "No skill waits" in skills("accept")[1]
+
+
+@pytest.mark.parametrize("name", ["tea", "yes", "2024"])
+def test_a_new_skill_has_a_head_that_every_reader_of_yaml_understands(home, skills, name):
+    assert skills("new", name)[0] == 0
+    head = (home / "skills" / name / "SKILL.md").read_text().split("---\n")[1]
+    found = yaml.safe_load(head)
+    assert found["name"] == name and "when to use it: the model chooses" in found["description"]
+    assert skills("check", name)[0] == 0
 
 
 def test_a_removed_skill_comes_back_with_rollback(home, skills):

@@ -32,8 +32,8 @@ from alipes.plugins.install.trees import fetch_tree
 
 _TEMPLATE = """\
 ---
-name: {name}
-description: Say what this skill does, and when to use it: the model chooses it by this text.
+name: "{name}"
+description: "Say what this skill does, and when to use it: the model chooses it by this text."
 ---
 # {name}
 
