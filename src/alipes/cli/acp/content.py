@@ -37,7 +37,7 @@ class PromptContent(Struct, frozen=True):
 
 
 def read_prompt(blocks: list[ContentBlock]) -> PromptContent:
-    """The message in the blocks of a prompt. Raises `ToolError` for what cannot be sent to a model, and if it is empty."""
+    """The message in the blocks of a prompt. Raises `ToolError` for what no model can read, or if it is empty."""
     content = _read_blocks(blocks)
     if not (content.text.strip() or content.blocks or content.images):
         raise ToolError("the prompt is empty; write something")
