@@ -1,6 +1,7 @@
 """Files named with `@` in a message: their content is attached when it is sent."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import mark_untrusted, to_label
+from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.project import project_root
 from alipes.tools.boundary import FileBoundary, OpenedPath, UnjudgedCall, open_path
 from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
@@ -186,11 +189,21 @@ class FileAttacher:
             return False
 
     def _open(self, path: str, workdir: str) -> tuple[OpenedPath, str]:
-        """The file, and its origin if it holds text of strangers. Raises `ToolError` for secrets."""
+        """The file, and its origin if it holds text of strangers. Raises `ToolError` for secrets, and for a link in the
+        project that leads out of it: a command may have made it, and the person names what they see."""
         opened = self._boundary.opened(path, UnjudgedCall(workdir))
-        if opened.facts is None or self._boundary.is_withheld(opened):
+        problem = "it does not exist" if opened.facts is None else ""
+        if not problem and self._boundary.is_withheld(opened):
+            problem = "it holds secrets"
+        places = self._boundary.places
+        root = project_root(workdir, places.home, places.root)
+        named = os.path.normpath(places.join(path, workdir))
+        in_project = is_inside(named, root) or is_inside(named, os.path.normpath(workdir or os.getcwd()))
+        if not problem and in_project and not is_inside(opened.real, root):
+            problem = f"it leads to {opened.real}, outside of the project; name that file"
+        if problem:
             opened.close()
-            raise ToolError("it holds secrets" if opened.facts is not None else "it does not exist")
+            raise ToolError(problem)
         return opened, describe_untrusted_file(opened.real, self._received)
 
     async def _read_file(self, opened: OpenedPath, mention: Mention) -> str | Image:

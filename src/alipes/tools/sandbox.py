@@ -492,7 +492,9 @@ def _list_protected(
 ) -> tuple[str, ...]:
     """Existing files and folders of writable places that other programs run or trust, without those in `opened`."""
     trusted = [path for root in (*writable, *((workdir,) if writable else ())) for path in _protected_paths(root)]
-    found = [path for each in trusted for path in _without(each, opened)]
+    # behind a link it may be outside, where commands can change nothing
+    inside = (path for path in trusted if any(is_inside(path, root) for root in writable))
+    found = [path for each in inside for path in _without(each, opened)]
     if project.git in writable:
         os.makedirs(os.path.join(project.git, "hooks"), exist_ok=True)
         found += _existing(os.path.join(project.git, name) for name in SHARED_GIT_SETTINGS)

@@ -7,7 +7,9 @@ seconds while it runs: settings that name new programs are taken back, and new h
 """
 
 import asyncio
+import errno
 import logging
+import math
 import os
 import re
 import stat
@@ -28,6 +30,8 @@ MAX_BYTES = 1_000_000
 UNREADABLE, LINK = b"\0", b"\0->"
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 5.0
 """How often the repositories are compared while a command runs: first, and at most."""
+ATTEMPTS = 5
+"""How often the repositories are looked at again if something else is in their place for a moment."""
 FRESH_S = 2.0
 """For how long a comparison also counts as the state before the next command."""
 HOME_ALIASES = ("config", "--global", "--includes", "--null", "--name-only", "--get-regexp", r"^alias\.")
@@ -98,6 +102,11 @@ class _Repositories:
         self._roots, self._path, self._submodules = tuple(dict.fromkeys(roots)), path, submodules
         self._known: dict[str, _KnownDirectory] = {}
         self._is_complete, self._began_ns = True, 0
+        self._lock = asyncio.Lock()
+        self.users = 0
+        """Commands that run, and are compared with this state."""
+        self.has_moved = False
+        """True if a repository could not be compared, because a command puts something else in its place."""
 
     async def learn(self) -> None:
         """Note the repositories as they are."""
@@ -107,6 +116,16 @@ class _Repositories:
 
     async def compare(self) -> list[str]:
         """Take back what makes git run other programs. Returns a sentence for each change."""
+        notes = list[str]()
+        async with self._lock:
+            for _ in range(ATTEMPTS):
+                self.has_moved = False
+                notes += await self._compare_all()
+                if not self.has_moved:
+                    break
+        return notes
+
+    async def _compare_all(self) -> list[str]:
         found = await asyncio.to_thread(self._find)
         notes = [*self._take_back_outward(found), *await self._compare(found.directories)]
         if await self._submodules.read(found.directories, self._path):  # their settings were checked before
@@ -158,6 +177,7 @@ class _Repositories:
                     self._known[place] = _describe(directory) if changed else now
                     notes += changed
             except OSError as error:
+                self.has_moved |= error.errno in (errno.ENOTDIR, errno.ELOOP)
                 log.warning("cannot check the git settings in %s: %s", place, error)
         return notes
 
@@ -194,7 +214,10 @@ class GitGuard:
         self._home = home or os.path.expanduser("~")
         self._submodules, self._folders = _Submodules(), FolderCache()
         self._latest: dict[tuple[str, ...], tuple[float, _Repositories]] = {}
-        """By roots: when the repositories were last compared."""
+        """By roots: until when the repositories, as they were last compared, count as the state before a command."""
+        self._running: dict[tuple[str, ...], _Repositories] = {}
+        """By roots, what the commands that run are compared with: the first of them found it. What one of them changed
+        is nothing that the next one found."""
 
     @asynccontextmanager
     async def open(self, roots: Sequence[str], path: str) -> AsyncIterator[list[str]]:
@@ -202,8 +225,10 @@ class GitGuard:
 
         Yields the list of what was taken back, filled while it runs and at the end. `path`: where git is found.
         """
-        restored = list[str]()
-        repositories = await self._learn(tuple(roots), path)
+        restored, roots = list[str](), tuple(roots)
+        repositories = await self._learn(roots, path)
+        repositories.users += 1
+        self._running[roots] = repositories
         with unwrap_error_group():
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(_watch(repositories, restored))
@@ -211,17 +236,29 @@ class GitGuard:
                     yield restored
                 finally:
                     watch.cancel()
-                    restored += await repositories.compare()
-                    self._latest[tuple(roots)] = time.monotonic(), repositories
+                    await self._leave(roots, repositories, restored)
+
+    async def _leave(self, roots: tuple[str, ...], repositories: _Repositories, restored: list[str]) -> None:
+        try:
+            restored += await repositories.compare()
+        finally:
+            repositories.users -= 1
+            if not repositories.users:
+                del self._running[roots]
+                until = math.inf if repositories.has_moved else time.monotonic() + FRESH_S
+                self._latest[roots] = until, repositories
 
     async def _learn(self, roots: tuple[str, ...], path: str) -> _Repositories:
-        """The repositories as they are now; as they were compared after the last command if that was just now."""
-        at, latest = self._latest.pop(roots, (0.0, None))
-        if latest is not None and time.monotonic() - at < FRESH_S:
+        """The repositories as they are now; as the commands that run found them, or as they were compared after the
+        last command if that was just now."""
+        if (running := self._running.get(roots)) is not None:
+            return running
+        until, latest = self._latest.pop(roots, (0.0, None))
+        if latest is not None and time.monotonic() < until:
             return latest
         repositories = _Repositories(roots, path, self._submodules, self._folders, self._home)
         await repositories.learn()
-        return repositories
+        return self._running.get(roots, repositories)
 
 
 async def _watch(repositories: _Repositories, restored: list[str]) -> None:
