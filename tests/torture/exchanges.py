@@ -87,8 +87,9 @@ class ExchangeReport(Struct):
 class ExchangeWorld:
     """A project whose folders and files are exchanged with links that lead to the home of the user."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.random, self.folder = random.Random(seed), folder
+    def __init__(self, folder: Path, seed: int, *, keeps_modes: bool) -> None:
+        """`keeps_modes`: the sandbox keeps commands from changing permissions outside. Landlock alone does not."""
+        self.random, self.folder, self._keeps_modes = random.Random(seed), folder, keeps_modes
         self.home, self.project, self.outside = folder / "home", folder / "home" / "project", folder / "outside"
         self.alipes_home, self.evil = self.home / ".alipes", folder / "evil"
         self.places = Places(home=str(self.home), alipes_home=str(self.alipes_home), scratch=())
@@ -176,7 +177,7 @@ class ExchangeWorld:
             for folder, names, files in os.walk(top):
                 place = Path(folder)
                 names[:] = [name for name in names if place / name not in (*open_to_commands, *ours)]
-                found[folder] = f"folder {place.stat().st_mode & 0o777:o}"
+                found[folder] = f"folder {place.stat().st_mode & 0o777:o}" if self._keeps_modes else "folder"
                 found |= {str(place / name): (place / name).read_text(errors="replace") for name in files}
         return found
 
@@ -278,7 +279,7 @@ class ExchangeTrial:
         verdict = await self._gate.before_tool(call, self._turn)
         try:
             if verdict is not None:
-                raise ToolError("denied")
+                raise ToolError(f"denied: {verdict.reason}")
             done = await tool.run(args, self)
             return done if isinstance(done, str) else str(done.text)
         finally:
@@ -322,7 +323,7 @@ class ExchangeTrial:
         verdict = await self._gate.before_tool(call, self._turn)
         try:
             if verdict is not None:
-                raise ToolError("denied")
+                raise ToolError(f"denied: {verdict.reason}")
             return (await self._images.load(name, self)).decode(errors="replace")
         finally:
             await FileApproval(self.boundary).after_tool(call, self._turn)
@@ -357,7 +358,7 @@ class ExchangeTrial:
 
 @asynccontextmanager
 async def open_trial(sandbox: str, folder: Path, report: ExchangeReport) -> AsyncIterator[ExchangeTrial]:
-    world = ExchangeWorld(folder, report.seed)
+    world = ExchangeWorld(folder, report.seed, keeps_modes=sandbox != "landlock alone")
     with open_machine(sandbox, folder):
         async with open_backend(sandbox, home=world.home, config=world.config) as backend, ClientScope() as scope:
             assert (problem := await backend.check()) == "", problem
