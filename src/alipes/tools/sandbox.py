@@ -39,6 +39,7 @@ from alipes.runtime.sandbox.policy import (
     SandboxPolicy,
     is_inside,
     make_private_directory,
+    real_path,
     short_hash,
 )
 from alipes.runtime.sandbox.project import Project, find_project
@@ -132,9 +133,9 @@ class ProjectSandboxes:
         """`environ`: where variables listed in `sandbox.environment` come from. `shared`: folders of alipes outside of
         its home."""
         self._config, self._environ = config, environ
-        self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
-        self._alipes_root = os.path.realpath(find_root(Path(self._alipes_home)))
-        self._shared = tuple(map(os.path.realpath, shared))
+        self._home, self._alipes_home = real_path(home), real_path(alipes_home)
+        self._alipes_root = real_path(find_root(Path(self._alipes_home)))
+        self._shared = tuple(map(real_path, shared))
         self._state = os.path.join(self._alipes_home, "sandbox")
         self._extras = extras or SandboxExtras()
         self._toolchains: tuple[str, ...] | None = None
@@ -144,7 +145,7 @@ class ProjectSandboxes:
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
-        workdir = os.path.realpath(scope.workdir or os.getcwd())
+        workdir = real_path(scope.workdir or os.getcwd())
         project = find_project(workdir, self._home, self._alipes_root)
         access = self.access(scope)
         scratch = self._make_scratch(project.root, scope)
@@ -184,12 +185,9 @@ class ProjectSandboxes:
 
     def access(self, scope: CommandScope) -> SandboxAccess:
         """What the settings allow in this project and permission mode."""
-        config, workdir = self._config, os.path.realpath(scope.workdir or os.getcwd())
+        config, workdir = self._config, real_path(scope.workdir or os.getcwd())
         mode = "auto" if scope.turn is not None and scope.turn.inbound.trusted else "ask"
-        found = [
-            config,
-            *(each for path, each in config.projects.items() if is_inside(workdir, os.path.realpath(path))),
-        ]
+        found = [config, *(each for path, each in config.projects.items() if is_inside(workdir, real_path(path)))]
         found += [config.modes[mode]] if mode in config.modes else []
         joined = {
             name: tuple(dict.fromkeys(item for each in found for item in getattr(each, name)))
@@ -214,7 +212,7 @@ class ProjectSandboxes:
         folder, name = os.path.split(path.rstrip("/"))
         if is_inside(path, self._home) or name not in ("bin", "sbin") or folder.count("/") < 2 or _is_system(path):
             return "/" if is_inside(path, "/mnt") or is_inside(path, "/media") else path  # programs of Windows, disks
-        return path if self._is_too_wide(os.path.realpath(folder)) else folder
+        return path if self._is_too_wide(real_path(folder)) else folder
 
     def _is_too_wide(self, path: str) -> bool:
         """Whether it would show the home or that of alipes."""
@@ -274,8 +272,8 @@ class ProjectSandboxes:
         shown = (_resolve_outside(path, writable) for path in self._extras.list_folders(project.root))
         yield from ((path, path) for path in filter(None, shown) if not is_inside(path, project.root))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
-            if path != os.path.realpath(path) and not _is_system(path):
-                yield path, os.path.realpath(path)
+            if path != real_path(path) and not _is_system(path):
+                yield path, real_path(path)
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
 
@@ -324,7 +322,7 @@ class ProjectSandboxes:
         if around_home:
             yield "HOME", "/tmp"
         yield from ((name, self._environ[name]) for name in access.environment if name in self._environ)
-        if not any(is_inside(workdir, os.path.realpath(path)) for path in self._config.trust):
+        if not any(is_inside(workdir, real_path(path)) for path in self._config.trust):
             yield "GIT_CONFIG_COUNT", "1"
             yield "GIT_CONFIG_KEY_0", "core.hooksPath"
             yield "GIT_CONFIG_VALUE_0", "/dev/null"
@@ -422,7 +420,7 @@ def _keep_caches(home: str, caches: str) -> None:
         return
     for name in DOWNLOAD_CACHES:
         old, new = os.path.join(home, name), os.path.join(caches, _flat(name))
-        if os.path.realpath(old) == old and os.path.isdir(old) and not os.path.lexists(new):
+        if real_path(old) == old and os.path.isdir(old) and not os.path.lexists(new):
             os.makedirs(caches, 0o700, exist_ok=True)
             os.rename(old, new)
     os.utime(home, (0, 0))
@@ -534,7 +532,7 @@ def _find_secrets(workdir: str) -> Iterator[str]:
                 found = [entry for entry in entries if _may_hold_secret(entry, folders)]
         except OSError:
             continue
-        real = (os.path.realpath(entry.path) for entry in found)
+        real = (real_path(entry.path) for entry in found)
         yield from (path for path in real if is_inside(path, workdir) and os.path.isfile(path))
 
 
@@ -564,7 +562,7 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 def _existing(paths: Iterable[str]) -> Iterator[str]:
     """Real paths of those that exist."""
-    return (os.path.realpath(path) for path in paths if os.path.exists(path))
+    return (real_path(path) for path in paths if os.path.exists(path))
 
 
 def _is_system(path: str) -> bool:
@@ -573,7 +571,7 @@ def _is_system(path: str) -> bool:
 
 def _is_real_file(path: str) -> bool:
     """True if it is still a file, and no link in a folder above leads to another one."""
-    return os.path.isfile(path) and os.path.realpath(path) == path
+    return os.path.isfile(path) and real_path(path) == path
 
 
 def _resolve_outside(path: str, writable: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment, without_attachments
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Address, Inbound
+from tests.world.exchanger import exchanging
 from tests.world.pictures import PNG
 
 KNOWN = ("app.py", "my file.txt", "src", "a:b", "x(1).txt")
@@ -72,6 +73,35 @@ async def test_files_with_secrets_are_not_attached(attacher, folder, name):
     (folder / "link.txt").symlink_to(folder / ".env")
     found = await attacher.read(f"@{name}", str(folder))
     assert found.blocks == "" and found.problems == (f"@{name} was not attached: it holds secrets.",)
+
+
+async def test_a_link_of_the_project_that_leads_out_of_it_is_not_attached_but_its_target_is(attacher, tmp_path, folder):
+    (tmp_path / "notes.txt").write_text("private")
+    (folder / "readme.txt").symlink_to(tmp_path / "notes.txt")
+    (folder / "inner.txt").symlink_to("real.txt")
+    (folder / "real.txt").write_text("of the project")
+    found = await attacher.read("@readme.txt and @inner.txt", str(folder))
+    assert "private" not in found.blocks and "of the project" in found.blocks
+    assert found.problems == (
+        f"@readme.txt was not attached: it leads to {tmp_path}/notes.txt, outside of the project; name that file.",
+    )
+    assert "private" in (await attacher.read(f"@{tmp_path}/notes.txt", str(folder))).blocks
+
+
+async def test_nothing_from_outside_is_attached_while_a_folder_and_a_link_are_exchanged(attacher, tmp_path, folder):
+    (tmp_path / "outside").mkdir()
+    (folder / "d").mkdir()
+    (folder / "link").symlink_to(tmp_path / "outside")
+    for place, text in ((folder / "d", b"inside"), (tmp_path / "outside", b"canary")):
+        (place / "a.txt").write_bytes(text)
+        (place / "page.html").write_bytes(b"<p>" + text)
+        (place / "x.png").write_bytes(PNG + text)
+    seen = list[str]()
+    with exchanging(folder / "d", folder / "link", 0.001):
+        for _ in range(100):
+            found = await attacher.read("@d/a.txt @d/page.html @d/x.png", str(folder))
+            seen += [found.blocks, *(image.data.decode(errors="replace") for image in found.images)]
+    assert "inside" in "".join(seen) and "canary" not in "".join(seen)
 
 
 async def test_state_of_alipes_is_not_attached(attacher, tmp_path, folder):

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import re
+import secrets
 import stat
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -119,19 +120,23 @@ class _Repositories:
         notes = list[str]()
         async with self._lock:
             for _ in range(ATTEMPTS):
-                self.has_moved = False
-                notes += await self._compare_all()
+                self.has_moved = True
+                with suppress(OSError):
+                    self.has_moved = await self._compare_all(notes)
                 if not self.has_moved:
                     break
         return notes
 
-    async def _compare_all(self) -> list[str]:
+    async def _compare_all(self, notes: list[str]) -> bool:
+        """Adds to `notes`. True if something could not be compared, because it was exchanged meanwhile."""
         found = await asyncio.to_thread(self._find)
-        notes = [*self._take_back_outward(found), *await self._compare(found.directories)]
+        notes += self._take_back_outward(found)
+        has_moved = await self._compare(found.directories, notes)
         if await self._submodules.read(found.directories, self._path):  # their settings were checked before
             found = await asyncio.to_thread(self._find)
-            notes += [*self._take_back_outward(found), *await self._compare(found.directories)]
-        return notes
+            notes += self._take_back_outward(found)
+            has_moved |= await self._compare(found.directories, notes)
+        return has_moved
 
     def _find(self) -> FoundRepositories:
         submodules = (folder for root in self._roots for folder in self._submodules.below(root))
@@ -161,8 +166,8 @@ class _Repositories:
                 self._known[place] = _describe(directory)
         return places
 
-    async def _compare(self, places: Mapping[str, str]) -> list[str]:
-        notes = list[str]()
+    async def _compare(self, places: Mapping[str, str], notes: list[str]) -> bool:
+        has_moved = False
         for place, root in places.items():
             try:
                 with _open_below(root, place) as directory:
@@ -177,9 +182,9 @@ class _Repositories:
                     self._known[place] = _describe(directory) if changed else now
                     notes += changed
             except OSError as error:
-                self.has_moved |= error.errno in (errno.ENOTDIR, errno.ELOOP)
+                has_moved |= error.errno in (errno.ENOTDIR, errno.ELOOP)
                 log.warning("cannot check the git settings in %s: %s", place, error)
-        return notes
+        return has_moved
 
     async def _compare_files(
         self, directory: int, place: str, before: _KnownDirectory | None, now: _KnownDirectory
@@ -302,16 +307,23 @@ def _read(directory: int, name: str) -> bytes | None:
         return None
     except OSError:
         return UNREADABLE
-    with open(handle, "rb") as file:
+    try:
         found = os.fstat(handle)
-        regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= MAX_BYTES
-        return file.read() if regular else UNREADABLE
+        is_regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= MAX_BYTES
+        return os.read(handle, MAX_BYTES) if is_regular else UNREADABLE
+    finally:
+        os.close(handle)
 
 
 def _replace(directory: int, name: str, text: bytes | None) -> None:
-    """Write a file as it should be; without text it is removed."""
+    """Write a file as it should be; without text it is removed. A folder in its place is left under another name."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            unused = f"{name}.{secrets.token_hex(4)}.alipes"
+            os.rename(name, unused, src_dir_fd=directory, dst_dir_fd=directory)
     if text is None or text == UNREADABLE:
-        os.unlink(name, dir_fd=directory)
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
         return
     new = f"{name}.alipes"
     with suppress(FileNotFoundError):
@@ -353,8 +365,10 @@ def _disable_hooks(directory: int, place: str, hooks: set[tuple[str, int, int]])
             with suppress(OSError):
                 os.unlink(path, dir_fd=directory)
         else:
-            with open(handle, "rb"):
+            try:
                 os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) & ~0o111)
+            finally:
+                os.close(handle)
         yield f"{place}/{path} was switched off: the command changed which programs git runs"
 
 

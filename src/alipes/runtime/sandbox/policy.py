@@ -5,6 +5,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 
 CACHES = ".cache/alipes"
 """Where commands see `SandboxPolicy.caches`, in their home."""
+_MAX_ATTEMPTS = 20
+"""How often a path is resolved whose folders are exchanged with links meanwhile."""
 
 
 class SandboxLimits(Struct, frozen=True):
@@ -62,9 +65,17 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def real_path(path: str) -> str:
+    """Without links, as `os.path.realpath`, which fails if a folder takes the place of a link meanwhile."""
+    for _ in range(_MAX_ATTEMPTS):
+        with suppress(OSError):
+            return os.path.realpath(path)
+    return os.path.realpath(path)
+
+
 def real_directory(path: str) -> str:
     """Without links, which may not exist in the sandbox; unchanged if it is no directory here."""
-    return os.path.realpath(path) if os.path.isdir(path) else path
+    return real_path(path) if os.path.isdir(path) else path
 
 
 def make_private_directory(*names: str) -> str:

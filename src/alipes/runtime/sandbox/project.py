@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.policy import is_inside, real_path
 from alipes.runtime.sandbox.repositories import read_name, read_settings
 
 
@@ -33,12 +33,12 @@ def project_root(workdir: str, home: str, alipes_root: str) -> str:
 
 def find_project(workdir: str, home: str, alipes_root: str) -> Project:
     """The project of a working directory; the current directory if it is empty."""
-    workdir = os.path.realpath(workdir or os.getcwd())
+    workdir = real_path(workdir or os.getcwd())
     top = _find_top(workdir)
     if not top:
         return Project(workdir)
     mark = os.path.join(top, ".git")
-    places = (os.path.realpath(home), "your home"), (os.path.realpath(alipes_root), "the home of alipes")
+    places = (real_path(home), "your home"), (real_path(alipes_root), "the home of alipes")
     for place, name in places:
         if is_inside(place, top):
             what = "is" if place == top else "contains"
@@ -74,19 +74,19 @@ def _is_of_same_owner(top: str, mark: str, workdir: str) -> bool:
 
 def _named_git_directory(mark: str) -> str:
     if os.path.isdir(mark):
-        return os.path.realpath(mark)
+        return real_path(mark)
     named = read_name(mark, "gitdir:")
-    return os.path.realpath(os.path.join(os.path.dirname(mark), named)) if named else ""
+    return real_path(os.path.join(os.path.dirname(mark), named)) if named else ""
 
 
 def _names_work_tree(git: str, top: str) -> bool:
     """True if a git directory says itself that this is its work tree: anybody can name a git directory."""
     if pointer := read_name(os.path.join(git, "gitdir"), ""):
-        named = os.path.realpath(os.path.join(git, pointer)) == os.path.join(top, ".git")
+        named = real_path(os.path.join(git, pointer)) == os.path.join(top, ".git")
         return named and is_inside(git, _common_directory(git))
     worktree = dict(read_settings(os.path.join(git, "config"))).get("core.worktree")
-    return worktree is not None and os.path.realpath(os.path.join(git, worktree)) == top
+    return worktree is not None and real_path(os.path.join(git, worktree)) == top
 
 
 def _common_directory(git: str) -> str:
-    return os.path.realpath(os.path.join(git, read_name(os.path.join(git, "commondir"), "") or "."))
+    return real_path(os.path.join(git, read_name(os.path.join(git, "commondir"), "") or "."))

@@ -5,10 +5,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
-from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.policy import is_inside, real_path
 
 MAX_FOLDERS = 20_000
 """Folders that are looked at; those near the root come first."""
@@ -117,7 +118,7 @@ def _list_entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _add_named(found: FoundRepositories, path: str, roots: Sequence[str]) -> None:
     """Add what `.git` is or names: a directory, a link, or a file with `gitdir:`."""
-    if os.path.islink(path):
+    with suppress(OSError):  # it is no link
         _note_outward(found, path, os.readlink(path), roots)
     if os.path.isdir(path):
         _add(found, path, roots)
@@ -128,8 +129,8 @@ def _add_named(found: FoundRepositories, path: str, roots: Sequence[str]) -> Non
 
 def _note_outward(found: FoundRepositories, path: str, named: str, roots: Sequence[str]) -> None:
     """Note the file or link at `path` if what it names is outside of the roots."""
-    target = os.path.realpath(os.path.join(os.path.dirname(path), named))
-    here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    target = real_path(os.path.join(os.path.dirname(path), named))
+    here = os.path.join(real_path(os.path.dirname(path)), os.path.basename(path))
     if not _root_of(target, roots) and (root := _root_of(here, roots)):
         found.outward[here] = root, target
 
@@ -142,7 +143,7 @@ def _add(found: FoundRepositories, path: str, roots: Sequence[str]) -> None:
     """Add a git directory, the one that it shares settings with, and those of its submodules and work trees."""
     waiting, seen = deque([path]), set[str]()
     while waiting and len(seen) < MAX_INNER:
-        real = os.path.realpath(waiting.popleft())
+        real = real_path(waiting.popleft())
         if real in seen or real in found.directories:
             continue
         seen.add(real)
@@ -169,11 +170,15 @@ def _find_inner(place: str) -> Iterator[str]:
 def read_name(path: str, prefix: str) -> str:
     """The path in a small file, after `prefix`; empty if there is none."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(handle, encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read(4096)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        text = os.read(handle, 4096).decode(errors="surrogateescape")
+    except OSError:  # it is a folder by now
+        return ""
+    finally:
+        os.close(handle)
     return text.removeprefix(prefix).strip() if text.startswith(prefix) and "\0" not in text else ""
 
 

@@ -58,6 +58,16 @@ async def test_only_listed_parts_of_the_machine_are_there(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
+async def test_a_settings_folder_of_the_project_may_be_a_link_that_leads_out_of_it(kind, tmp_path):
+    async with open_project(kind, tmp_path) as project:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "settings.json").write_text("{}")
+        (project.folder / ".vscode").symlink_to(elsewhere)
+        assert (await project.run("cat .vscode/settings.json 2>/dev/null; echo done")).strip() == "done"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
 async def test_a_prepared_command_is_run_by_the_process_that_waits_for_it(kind, tmp_path):
     async with open_project(kind, tmp_path) as project:
         scope = CommandScope("s1", str(project.folder))

@@ -8,6 +8,7 @@ import pytest
 
 from alipes.runtime.sandbox.git_config import GitGuard
 from tests.world.environment import require
+from tests.world.exchanger import exchanging
 
 BEFORE = '[core]\n\tbare = false\n[remote "origin"]\n\turl = https://example.org/x\n'
 
@@ -268,3 +269,39 @@ async def test_a_git_directory_outside_that_was_named_before_is_still_named(proj
     async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
         run("cp other/.git new/.git")
     assert len(restored) == 1 and (folder / "new" / ".git").read_text() == before
+
+
+@pytest.mark.parametrize("name", ["info/attributes", "config.worktree", "hooks/pre-commit"])
+async def test_a_folder_in_the_place_of_a_file_hides_nothing(project, tmp_path, name):
+    folder, run = project
+    async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+        run(f"git config core.fsmonitor evil; rm -rf .git/{name}; mkdir -p .git/{name}")
+    assert restored and "evil" not in (folder / ".git" / "config").read_text()
+
+
+async def test_a_command_that_begins_while_another_one_runs_is_compared_with_what_that_one_found(project, tmp_path):
+    folder, run = project
+    guard = GitGuard(str(tmp_path))
+    first, second = guard.open([str(folder)], os.environ["PATH"]), guard.open([str(folder)], os.environ["PATH"])
+    await first.__aenter__()
+    run("git -C known config core.fsmonitor evil")
+    restored = await second.__aenter__()
+    (folder / "known").rename(tmp_path / "away")
+    await first.__aexit__(None, None, None)
+    (tmp_path / "away").rename(folder / "known")
+    await second.__aexit__(None, None, None)
+    assert len(restored) == 1 and "evil" not in (folder / "known" / ".git" / "config").read_text()
+
+
+async def test_settings_of_a_repository_that_is_exchanged_with_a_link_are_taken_back_in_the_end(project, tmp_path):
+    folder, run = project
+    (folder / "link").symlink_to(tmp_path)
+    guard = GitGuard(str(tmp_path))
+    for _ in range(10):
+        with exchanging(folder / "known", folder / "link", 0):
+            async with guard.open([str(folder)], os.environ["PATH"]):
+                run("git -C known config core.fsmonitor evil; git -C link config core.fsmonitor evil")
+        async with guard.open([str(folder)], os.environ["PATH"]):
+            pass
+        configs = [each / ".git" / "config" for each in (folder / "known", folder / "link") if not each.is_symlink()]
+        assert [text for text in (path.read_text() for path in configs) if "evil" in text] == []
