@@ -342,7 +342,10 @@ class ExchangeTrial:
     async def _checkpoint(self) -> str:
         self._made += 1
         await self._checkpoints.make(self.workdir, CheckpointRecord(turn=f"t{self._made}"))
-        number = self.world.random.choice(await self._checkpoints.list_checkpoints(self.workdir)).checkpoint.number
+        known = await self._checkpoints.list_checkpoints(self.workdir)
+        if not known:
+            raise CheckpointError("there are none")
+        number = self.world.random.choice(known).checkpoint.number
         text = await self._checkpoints.diff(self.workdir, number)
         await self._checkpoints.restore(self.workdir, number, force=True)
         return text
