@@ -19,6 +19,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.http.upstream import ByteStream, UpstreamConnector
 from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places
 from tests.world.environment import LIMIT_S
 from tests.world.loopback import open_site
@@ -130,8 +131,8 @@ class BrowserWorld:
         self.server, self.person, self.sessions, self.home = server, person, sessions, home
         self.workdir = os.path.join(home, "work")
         self.secrets: set[str] = set()
-        places = Places(home=home, alipes_home=os.path.join(home, ".alipes"))
-        self.tools = {tool.spec.name: tool for tool in browser_tools(sessions, places, self._mask)}
+        self.boundary = FileBoundary(Places(home=home, alipes_home=os.path.join(home, ".alipes")))
+        self.tools = {tool.spec.name: tool for tool in browser_tools(sessions, self.boundary, self._mask)}
         self.last: CallContext | None = None
         self.number = 0
         """Of the test, so that each has a turn of its own."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +19,8 @@ from alipes.features.browser.sessions import BrowserSessions
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import Tool, ToolContext, ToolOutput
-from alipes.tools.common import Places, int_argument
+from alipes.tools.boundary import CallScope, FileBoundary, reading
+from alipes.tools.common import int_argument
 from alipes.tools.images import MAX_PROVIDER_BYTES, prepare_image
 
 if TYPE_CHECKING:
@@ -25,17 +28,20 @@ if TYPE_CHECKING:
 
 MAX_UPLOAD_BYTES = 200_000_000
 _SCROLL_PARTS = 0.8
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _POSITION = "() => [Math.round(scrollY), innerHeight, document.documentElement.scrollHeight]"
 ElementAct: TypeAlias = "Callable[[Locator], Awaitable[object]]"
 
 
-def browser_tools(sessions: BrowserSessions, places: Places, mask: Callable[[str], str] = str) -> tuple[Tool, ...]:
+def browser_tools(
+    sessions: BrowserSessions, boundary: FileBoundary, mask: Callable[[str], str] = str
+) -> tuple[Tool, ...]:
     """All of them. `mask` replaces known secrets."""
     kinds = (
         *(BrowserNavigate, BrowserSnapshot, BrowserClick, BrowserType, BrowserPress, BrowserSelect, BrowserScroll),
         *(BrowserBack, BrowserScreenshot, BrowserDownload, BrowserConsole),
     )
-    return (*(kind(sessions, mask) for kind in kinds), BrowserUpload(sessions, mask, places))
+    return (*(kind(sessions, mask) for kind in kinds), BrowserUpload(sessions, mask, boundary))
 
 
 class BrowserTool:
@@ -334,15 +340,17 @@ class BrowserConsole(BrowserTool):
 class BrowserUpload(BrowserTool):
     spec = specs.UPLOAD
 
-    def __init__(self, sessions: BrowserSessions, mask: Callable[[str], str], places: Places) -> None:
+    def __init__(self, sessions: BrowserSessions, mask: Callable[[str], str], boundary: FileBoundary) -> None:
         super().__init__(sessions, mask)
-        self._places = places
+        self._boundary = boundary
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         ref, site = str(args["ref"]), str(args["site"])
         if (host := self._sessions.current_host(act.session)) != site.strip().lower():
             raise ToolError(f"the page is of {host or 'no host'}, not of {site[:100]}: nothing was uploaded")
-        path = await asyncio.to_thread(self._check, str(args["path"]), act.workdir)
+        async with self._sessions.use(act, "uploading") as session:
+            folder = session.downloads.with_name("uploads")
+        path = await asyncio.to_thread(self._copy, str(args["path"]), act, folder)
 
         async def choose(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
@@ -354,16 +362,24 @@ class BrowserUpload(BrowserTool):
 
         return await self._act(act, ref, f"uploading {path.name}", choose)
 
-    def _check(self, given: str, workdir: str) -> Path:
-        path = Path(os.path.realpath(self._places.resolve(given, workdir)))
-        try:
-            facts = path.stat()
-        except OSError as error:
-            raise ToolError(f"{given[:200]} cannot be read: {error.strerror}") from error
-        if not stat.S_ISREG(facts.st_mode):
-            raise ToolError(f"{given[:200]} is not a file")
-        if self._places.is_withheld(str(path)):
-            raise ToolError(f"{given[:200]} holds secrets and is never uploaded")
-        if facts.st_size > MAX_UPLOAD_BYTES:
-            raise ToolError(f"{given[:200]} has {facts.st_size:,} bytes; the maximum is {MAX_UPLOAD_BYTES:,}")
-        return path
+    def _copy(self, given: str, act: CallScope, folder: Path) -> Path:
+        """A copy of what was opened when it was asked about: Chromium reads it later, when the form is sent."""
+        with self._boundary.opened(given, act) as opened:
+            if opened.facts is None:
+                raise ToolError(f"{given[:200]} cannot be read: No such file or directory")
+            if not stat.S_ISREG(opened.facts.st_mode):
+                raise ToolError(f"{given[:200]} is not a file")
+            if self._boundary.is_withheld(opened):
+                raise ToolError(f"{given[:200]} holds secrets and is never uploaded")
+            if opened.facts.st_size > MAX_UPLOAD_BYTES:
+                raise ToolError(
+                    f"{given[:200]} has {opened.facts.st_size:,} bytes; the maximum is {MAX_UPLOAD_BYTES:,}"
+                )
+            folder.mkdir(mode=0o700, exist_ok=True)
+            copy = Path(tempfile.mkdtemp(dir=folder), opened.name)
+            try:
+                with reading(opened) as source, open(os.open(copy, _CREATE, 0o600), "wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+            except OSError as error:
+                raise ToolError(f"{given[:200]} cannot be read: {error.strerror}") from error
+            return copy

@@ -12,4 +12,4 @@ def tools(feature: BrowserFeature) -> Iterable[Tool]:
         return map(BrowserOffTool, ALL)
     from alipes.features.browser.page_tools import browser_tools
 
-    return browser_tools(feature.sessions, feature.app.places, feature.app.secrets)
+    return browser_tools(feature.sessions, feature.app.boundary, feature.app.secrets)

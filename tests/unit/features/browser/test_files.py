@@ -14,7 +14,10 @@ from alipes.features.browser.downloads import clean_file_name
 from alipes.features.browser.hooks import UploadApproval
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
+from alipes.tools.boundary import FileBoundary
+from alipes.tools.common import Places
 from tests.unit.features.browser.shared import in_browser, open_shared_browser
+from tests.world.web_pages import make_turn
 
 pytestmark = pytest.mark.service("chromium")
 ATTACHED = {"content-disposition": 'attachment; filename="../../.bashrc"'}
@@ -164,11 +167,47 @@ async def test_secrets_and_files_for_another_site_are_not_uploaded(shared):
         await shared.run("type", ref=ref, text="report.txt")
 
 
-async def test_every_upload_is_asked_about_with_its_file_and_site():
+@in_browser
+async def test_what_was_asked_about_is_uploaded_and_not_what_its_name_leads_to_later(shared):
+    async def take(request):
+        form = await request.post()
+        shared.server.bodies.append(form["f"].file.read())
+        return web.Response(text="thanks")
+
+    shared.server.add("/take", take)
+    shared.server.bodies.clear()
+    work, outside = Path(shared.workdir), Path(shared.home, "outside")
+    for folder, text in ((work / "d", "figures"), (outside, "canary")):
+        folder.mkdir()
+        (folder / "report.txt").write_text(text)
+    page = await shared.show(
+        "<form action=/take method=post enctype=multipart/form-data><input type=file name=f aria-label=File>"
+        "<button>Send</button></form>"
+    )
+    call = ToolCall("c1", "browser_upload", {"ref": "e1", "path": "d/report.txt", "site": "127.0.0.1"})
+    asked = await UploadApproval(shared.boundary).before_tool(call, make_turn(workdir=shared.workdir))
+    assert asked.reason == "it sends d/report.txt to the web site 127.0.0.1"
+    (work / "d").rename(work / "real")
+    (work / "d").symlink_to(outside)
+    await shared.run("upload", ref=shared.ref(page, "File"), path="d/report.txt", site="127.0.0.1")
+    (work / "real" / "report.txt").write_text("changed before it was sent")
+    assert "thanks" in await shared.run("click", ref=shared.ref(page, "Send"))
+    assert shared.server.bodies == [b"figures"]
+    shared.boundary.release("s1")
+
+
+async def test_every_upload_is_asked_about_with_its_file_and_site(tmp_path):
+    boundary = FileBoundary(Places(home=str(tmp_path), alipes_home=str(tmp_path / ".alipes")))
+    ask, turn = UploadApproval(boundary).before_tool, make_turn(workdir=str(tmp_path))
     call = ToolCall("c1", "browser_upload", {"ref": "e1", "path": "a.txt", "site": "shop.test"})
-    verdict = await UploadApproval().before_tool(call)
+    verdict = await ask(call, turn)
     assert (verdict.ruling, verdict.reason) == ("ask", "it sends a.txt to the web site shop.test")
-    assert await UploadApproval().before_tool(ToolCall("c2", "browser_click", {"ref": "e1"})) is None
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "b.txt").symlink_to("notes.txt")
+    linked = ToolCall("c2", "browser_upload", {"ref": "e1", "path": "b.txt", "site": "shop.test"})
+    assert (await ask(linked, turn)).reason == f"it sends {tmp_path}/notes.txt to the web site shop.test"
+    assert await ask(ToolCall("c3", "browser_click", {"ref": "e1"}), turn) is None
+    boundary.release("s1")
 
 
 @pytest.mark.parametrize(
