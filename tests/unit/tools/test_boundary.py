@@ -7,18 +7,25 @@ from msgspec import structs
 
 from alipes.agent.approval.approval import ApprovalGate
 from alipes.agent.approval.files import FileApproval, find_cover
+from alipes.config.settings import DocumentsConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.policy import SandboxPolicy
 from alipes.tools.boundary import FileBoundary, OpenedPath
 from alipes.tools.common import Places
+from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
+from alipes.tools.images import ImageLoader, VisionAnalyze
 from alipes.tools.search.search_files import SearchFiles
+from alipes.tools.send_file import SendFileTool
 from tests.world.exchanger import exchanging
+from tests.world.pictures import PNG
 
 ENV = {"PATH": os.environ.get("PATH", os.defpath)}
 
@@ -133,6 +140,39 @@ async def test_a_search_of_names_shows_no_names_from_outside(world):
     tool = SearchFiles(ENV, world.boundary)
     said = await try_often(world, lambda: world.run(tool, pattern="*", target="files", path="."), 40)
     assert "plain" in said and "only-outside" not in said
+
+
+async def test_an_image_is_loaded_from_the_file_that_was_judged(world):
+    for folder, text in ((world.work / "d", b"inside"), (world.home, b"canary")):
+        (folder / "x.png").write_bytes(PNG + text)
+
+    async with ClientScope() as scope:
+        world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+        loader = ImageLoader(world.boundary, PublicFetcher(scope, ()))
+
+        async def look(prompt, image):
+            return image.data.decode(errors="replace") if image is not None else ""
+
+        tool = VisionAnalyze(loader.load, look)
+        said = await try_often(world, lambda: world.run(tool, path="d/x.png", question="?"))
+    assert "canary" not in said and "outside of the project" in said
+
+
+async def test_a_file_is_sent_as_it_was_judged(world, tmp_path):
+    world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+    tool = SendFileTool(world.boundary, tmp_path / "outgoing")
+    said = await try_often(world, lambda: world.run(tool, path="d/plain"))
+    sent = {path.read_text() for path in (tmp_path / "outgoing").rglob("*") if path.is_file()}
+    assert sent == {"inside plain\n"} and "Attached" in said and "outside of the project" in said
+
+
+async def test_a_document_is_converted_as_it_was_judged(world):
+    for folder, text in ((world.work / "d", "inside"), (world.home, "canary")):
+        (folder / "page.html").write_text(f"<h1>{text}</h1>")
+    world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+    tool = ReadFile(world.boundary, documents=DocumentConverter(DocumentsConfig()))
+    said = await try_often(world, lambda: world.run(tool, path="d/page.html"), 60)
+    assert "inside" in said and "canary" not in said
 
 
 async def test_an_approved_write_goes_to_the_file_that_was_asked_about(world):

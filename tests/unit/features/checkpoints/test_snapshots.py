@@ -278,6 +278,29 @@ async def test_nothing_from_outside_is_stored_while_a_folder_and_a_link_are_exch
     assert refs
 
 
+async def test_nothing_outside_is_changed_by_restoring_while_a_folder_and_a_link_are_exchanged(world, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (world.project / "d").mkdir()
+    (world.project / "link").symlink_to(outside)
+    for number, names in enumerate((("a", "b", "c/x"), ("b", "new", "c/y")), 1):
+        for name in names:
+            world.write(f"d/{name}", f"{number}\n")
+        await world.engine.make(str(world.project), CheckpointRecord(turn=f"t{number}"))
+        for name in names:
+            (world.project / "d" / name).unlink()
+    before = dict.fromkeys(("a", "b", "new"), "canary\n")
+    for name, text in before.items():
+        (outside / name).write_text(text)
+    restored = 0
+    with exchanging(world.project / "d", world.project / "link", 0.003):
+        for number in range(16):
+            with suppress(CheckpointError):
+                await world.restore(1 + number % 2, force=True)
+                restored += 1
+    assert restored and {path.name: path.read_text() for path in outside.iterdir()} == before
+
+
 def test_contents_that_are_not_those_of_the_files_in_the_folder_are_found(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "outside").write_text("x\n")
