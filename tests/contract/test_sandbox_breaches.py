@@ -16,13 +16,14 @@ from tests.world.breach_world import open_breach_world
 from tests.world.environment import FIXED, ROOT
 from tests.world.sandboxes import BACKENDS, open_backend, open_machine
 
-AS_USER = "bubblewrap as nobody"
+AS_USER = " as nobody"
 NOBODY = 65534
-SANDBOXES = (*(name for name in BACKENDS if name != "host"), AS_USER)
+KINDS = ("bubblewrap", "landlock", "landlock alone")
+SANDBOXES = (*KINDS, *(name for name in BACKENDS if name not in ("host", *KINDS)), *(name + AS_USER for name in KINDS))
 KNOWN_GAPS = {("landlock", "other processes are listed"): "without a process namespace; `doctor` says so"}
 
 
-def run_as_nobody() -> Mapping[str, Outcome]:
+def run_as_nobody(backend: str) -> Mapping[str, Outcome]:
     """The attempts of a user without rights, if we are root and the system's Python can run them."""
     setpriv, python = shutil.which("setpriv"), "/usr/bin/python3"
     if os.getuid() or setpriv is None:
@@ -34,7 +35,7 @@ def run_as_nobody() -> Mapping[str, Outcome]:
         user = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         if subprocess.run([*user, python, "-c", "import msgspec._core"], env=variables, capture_output=True).returncode:
             pytest.skip("the system's Python cannot import the packages of the tests")
-        argv = [*user, python, "-m", "tests.contract.breach_runner", "bubblewrap", folder]
+        argv = [*user, python, "-m", "tests.contract.breach_runner", backend, folder]
         done = subprocess.run(argv, env=variables, cwd="/", capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=dict[str, Outcome])
@@ -48,7 +49,8 @@ def test_every_attempt_succeeds_on_the_host(tmp_path_factory):
 
 @pytest.mark.parametrize("backend", SANDBOXES)
 def test_every_attempt_fails_in_the_sandbox(backend, tmp_path_factory):
-    outcomes = run_as_nobody() if backend == AS_USER else run(backend, tmp_path_factory.mktemp("b"))
+    kind = backend.removesuffix(AS_USER)
+    outcomes = run(kind, tmp_path_factory.mktemp("b")) if kind == backend else run_as_nobody(kind)
     happened = {name: outcome for name, outcome in outcomes.items() if outcome.happened}
     assert [f"{name}: {each.output}" for name, each in happened.items() if (backend, name) not in KNOWN_GAPS] == []
     assert {*outcomes} == {breach.name for breach in chosen(backend)}

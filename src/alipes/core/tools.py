@@ -41,7 +41,7 @@ def open_tools(app: App, resources: Resources) -> None:
     places, guard, background, mask = app.places, resources.guard, resources.background, app.secrets
     files = app.boundary
     spill = SpillFolder(settings.paths.spill, mask=mask)
-    command_files = CommandFileCheck(places, mask)
+    command_files = CommandFileCheck(places, mask, resources.network.commands.list_folders)
     terminal = TerminalTool(
         places,
         env,

@@ -9,6 +9,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.sandbox.backend import CommandScope, HostBackend
+from alipes.runtime.sandbox.running_commands import RunningCommands
 from alipes.tools import backends
 from alipes.tools.backends import ChosenBackend
 
@@ -48,6 +49,23 @@ async def test_the_weaker_sandbox_is_taken_with_a_word():
     assert await chosen.choose() is made["landlock"]
     assert "Landlock instead of bubblewrap" in chosen.warning and "bwrap is not installed" in chosen.warning
     assert "protects less than bubblewrap" in chosen.description
+
+
+async def test_folders_are_listed_in_which_commands_of_a_model_run_in_the_sandbox(tmp_path):
+    running, work = RunningCommands(), str(tmp_path)
+    turn = Turn("t", "s1", Inbound("1", Address("terminal", "x"), "x", "go", workdir=work))
+    async with ChosenBackend("auto", {"host": HostBackend, "bubblewrap": lambda: FakeSandbox("sandbox")}) as chosen:
+        chosen.report_to(running)
+        await chosen.choose()
+        scopes = (
+            (CommandScope("s1", work, turn), {work}),
+            (CommandScope("s1", work, turn, outside=True), set()),
+            (CommandScope("mcp", work, turn), set()),  # a server that the user set up
+        )
+        for scope, expected in scopes:
+            async with chosen.open("true", scope, cwd=work, env={}):
+                assert running.list_folders() == expected
+            assert running.list_folders() == set()
 
 
 class SlowSandbox(FakeSandbox):

@@ -12,8 +12,9 @@ from alipes.runtime.sandbox.backend import CommandScope
 
 
 class RunningCommand:
-    def __init__(self, text: str, child: Child) -> None:
-        self.text, self.child = text, child
+    def __init__(self, text: str, child: Child, folder: str) -> None:
+        """`folder`: of the project that a model's command works in; empty if no model wrote it."""
+        self.text, self.child, self.folder = text, child, folder
 
     def owns(self, pids: Sequence[int]) -> bool:
         """True if one of the processes is its own; it reads /proc."""
@@ -30,7 +31,9 @@ class RunningCommands:
     def add(self, scope: CommandScope, command: str | Sequence[str], child: Child) -> Iterator[None]:
         """It runs until the block is left."""
         text = scope.title or (command if isinstance(command, str) else shlex.join(command))
-        running, commands = RunningCommand(text, child), self._commands.setdefault(scope.session, [])
+        is_models = scope.turn is not None and scope.turn.session == scope.session
+        running = RunningCommand(text, child, scope.workdir if is_models else "")
+        commands = self._commands.setdefault(scope.session, [])
         commands.append(running)
         try:
             yield
@@ -38,6 +41,10 @@ class RunningCommands:
             commands.remove(running)
             if not commands:
                 self._commands.pop(scope.session, None)
+
+    def list_folders(self) -> frozenset[str]:
+        """The folders in which commands of a model run now, of all conversations."""
+        return frozenset(each.folder for commands in self._commands.values() for each in commands) - {""}
 
     async def find(self, session: str, client: socket.socket | None) -> RunningCommand | None:
         """The command that made a connection; None if it is not known."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from alipes.agent.approval.approval import ApprovalGate
-from alipes.agent.approval.command_files import CommandFileCheck
+from alipes.agent.approval.command_files import SHARED, CommandFileCheck
 from alipes.agent.approval.shell.host.read_files import (
     MAX_FILE_BYTES,
     MAX_SHOWN_LINES,
@@ -217,6 +217,19 @@ async def test_an_approved_command_does_not_start_with_other_content(work):
     (work / "t.sh").write_text("evil\n")
     with pytest.raises(ToolError, match="was changed after you were asked"):
         await check.check_start(context)
+
+
+async def test_there_is_no_standing_right_while_a_command_runs_that_can_change_the_files(work, tmp_path):
+    running, person = set[str](), Person()
+    check = CommandFileCheck(places_of(work), list_folders=lambda: running)
+    hook = ApprovalGate(
+        FileBoundary(places_of(work)), person, contained=lambda call, turn: True, command_files=check
+    ).before_tool
+    for folders in (set(), {str(tmp_path / "other")}, {str(work)}):
+        running |= folders
+        await hook(terminal("sh t.sh"), turn(work))
+    await hook(terminal("sudo rm t.sh"), turn(work))
+    assert [files.once for _, files in person.asked] == ["", "", SHARED, ""]
 
 
 async def test_a_command_in_the_sandbox_is_asked_about_by_its_words(work):
