@@ -20,7 +20,18 @@ AS_USER = " as nobody"
 NOBODY = 65534
 KINDS = ("bubblewrap", "landlock", "landlock alone")
 SANDBOXES = (*KINDS, *(name for name in BACKENDS if name not in ("host", *KINDS)), *(name + AS_USER for name in KINDS))
-KNOWN_GAPS = {("landlock", "other processes are listed"): "without a process namespace; `doctor` says so"}
+LISTED = "without a process namespace; `doctor` says so"
+KNOWN_GAPS = {
+    "landlock alone": {
+        "other processes are listed": LISTED,
+        "write a git hook": "without mounts; it is switched off when the command ends, and `doctor` says so",
+    },
+    "landlock alone as nobody": {
+        "other processes are listed": LISTED,
+        "write a git hook": "the same",
+        "fork bomb": "it is stopped later: the kernel counts the processes of the user, and the limit adds all others",
+    },
+}
 
 
 def run_as_nobody(backend: str) -> Mapping[str, Outcome]:
@@ -52,7 +63,9 @@ def test_every_attempt_fails_in_the_sandbox(backend, tmp_path_factory):
     kind = backend.removesuffix(AS_USER)
     outcomes = run(kind, tmp_path_factory.mktemp("b")) if kind == backend else run_as_nobody(kind)
     happened = {name: outcome for name, outcome in outcomes.items() if outcome.happened}
-    assert [f"{name}: {each.output}" for name, each in happened.items() if (backend, name) not in KNOWN_GAPS] == []
+    assert [
+        f"{name}: {each.output}" for name, each in happened.items() if name not in KNOWN_GAPS.get(backend, {})
+    ] == []
     assert {*outcomes} == {breach.name for breach in chosen(backend)}
 
 
