@@ -65,7 +65,7 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def real_path(path: str) -> str:
+def real_path(path: str | Path) -> str:
     """Without links, as `os.path.realpath`, which fails if a folder takes the place of a link meanwhile."""
     for _ in range(_MAX_ATTEMPTS):
         with suppress(OSError):
