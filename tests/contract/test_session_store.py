@@ -6,6 +6,7 @@ from alipes.kernel.errors import Fenced, SessionError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
 from alipes.store.export import to_markdown
+from alipes.store.sql.transcript import PageQuery
 
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 
@@ -391,6 +392,52 @@ async def test_retry_accepts_the_same_message_again_and_hides_the_old_turn(opene
         assert (again.inbound.message, again.inbound.workdir, again.inbound.trusted) == (asked.message, "/tmp", True)
         await store.turns.finish(again, "answered", "")
         assert await store.sessions.retry(HERE.key), "and again"
+
+
+async def versions_of(store, text: str) -> tuple[str, ...]:
+    """The ids of the versions of the visible turn with this message."""
+    session = (await store.sessions.active(HERE.key)).session
+    page = await store.transcripts.page(session, PageQuery(50))
+    return next(turn.versions for turn in page.turns.values() if turn.inbound.text == text)
+
+
+async def test_every_version_of_a_message_can_be_shown_again_with_what_followed_it(opened):
+    async with opened() as store:
+        await run_turn(store, "1", "start", "a1")
+        second = await run_turn(store, "2", "second", "a2")
+        third = await run_turn(store, "3", "third", "a3")
+        assert await versions_of(store, "second") == ()
+        await store.sessions.undo(HERE.key)
+        fourth = await run_turn(store, "4", "third, better", "a4")
+        assert await versions_of(store, "third, better") == (third.id, fourth.id)
+        await store.sessions.undo(HERE.key, 2)
+        fifth = await run_turn(store, "5", "second, better", "a5")
+        assert await versions_of(store, "second, better") == (second.id, fifth.id), "third was after second"
+        await store.sessions.show_version(HERE.key, second.id)
+        assert await seen(store) == ["start", "a1", "second", "a2", "third, better", "a4"]
+        assert await versions_of(store, "second") == (second.id, fifth.id)
+        await store.sessions.show_version(HERE.key, third.id)
+        assert await seen(store) == ["start", "a1", "second", "a2", "third", "a3"]
+        await store.sessions.show_version(HERE.key, fifth.id)
+        assert await seen(store) == ["start", "a1", "second, better", "a5"]
+        assert await versions_of(store, "start") == ()
+
+
+async def test_a_retried_answer_is_a_version(opened):
+    async with opened() as store:
+        first = await run_turn(store, "1", "hi", "one")
+        retried = await store.sessions.retry(HERE.key)
+        turn = await store.turns.claim_next(HERE.key)
+        await store.turns.record(turn, Said(user("hi")))
+        await store.turns.record(turn, Said(assistant(Text("two")), "p/m", Usage(1, 2)))
+        with pytest.raises(SessionError, match="running"):
+            await store.sessions.show_version(HERE.key, first.id)
+        await store.turns.finish(turn, "answered", "")
+        assert await versions_of(store, "hi") == (first.id, retried.turn)
+        await store.sessions.show_version(HERE.key, first.id)
+        assert await seen(store) == ["hi", "one"]
+        with pytest.raises(SessionError, match="no such version"):
+            await store.sessions.show_version(HERE.key, first.id)
 
 
 async def test_retry_also_accepts_the_messages_steered_into_the_turn(opened):

@@ -83,6 +83,60 @@ async def test_a_caller_sees_only_its_own_sessions_and_runs(opened):
         assert await store.api_runs.list_runs(owner, RunQuery(10)) == [ours.id]
 
 
+async def test_conversations_are_pinned_archived_and_filed(opened):
+    async with opened() as store:
+        ours, other = await run_turn(store, "1", ANN), await run_turn(store, "2", BOB)
+
+        async def found(**wanted) -> list[str]:
+            return [each.id for each in await store.api_runs.sessions(None, SessionQuery(10, **wanted))]
+
+        assert await found(pinned=True) == await found(archived=True) == await found(folder="Work") == []
+        await store.sessions.organize(ours.session, pinned=True, folder="  Work  at home ")
+        await store.sessions.organize(other.session, archived=True)
+        pinned, filed, kept = await found(pinned=True), await found(folder="Work at home"), await found(archived=False)
+        assert pinned == filed == kept == [ours.session]
+        assert await found(archived=True) == [other.session]
+        assert await store.api_runs.folders(None) == [("Work at home", 1)]
+        await store.sessions.organize(ours.session, pinned=False)
+        row = await store.api_runs.session(ours.session)
+        assert (row.pinned, row.archived, row.folder) == (False, False, "Work at home")
+        with pytest.raises(SessionError):
+            await store.sessions.organize("nobody", pinned=True)
+
+
+async def test_conversations_of_people_ask_and_keys_are_distinguished(opened):
+    async with opened() as store:
+        page = await run_turn(store, "1", Address("api", "x", user="page"))
+        key, quiet = await run_turn(store, "2", ANN), await run_turn(store, "3", BOB)
+        asked = await run_turn(store, "4", Address("terminal", "ask-260101-0800-aa"))
+        named = await run_turn(store, "5", Address("terminal", "work"))
+        await store.api_keys.add("ann", b"a", "run")
+        await store.api_keys.add("bob", b"b", "run", unlisted=True)
+
+        async def found(**wanted) -> set[str]:
+            return {each.id for each in await store.api_runs.sessions(None, SessionQuery(10, **wanted))}
+
+        assert await found(made_by="person") == {page.session, named.session}
+        assert await found(made_by="ask") == {asked.session}
+        assert await found(made_by="key") == {key.session, quiet.session}
+        assert await found(made_by="key", listed=True) == {key.session}
+        assert (await store.api_runs.session(quiet.session)).unlisted
+        assert [each.unlisted for each in await store.api_keys.all()] == [False, True]
+
+
+async def test_a_link_shows_one_conversation_until_it_expires_or_is_ended(opened):
+    async with opened() as store:
+        turn = await run_turn(store, "1", ANN)
+        share, token = await store.shares.add(turn.session, 1)
+        assert await store.shares.find(token) == share
+        assert share.session == turn.session and await store.shares.find(token + "x") is None
+        assert await store.shares.all(turn.session) == (share,) and await store.shares.all("other") == ()
+        _, short = await store.shares.add(turn.session, 1e-12)
+        assert await store.shares.find(short) is None
+        assert await store.shares.end(share.id) and not await store.shares.end(share.id)
+        assert await store.shares.find(token) is None
+
+
 async def test_unfinished_runs_are_counted_by_caller(opened):
     async with opened() as store:
         await store.turns.accept(Inbound("1", ANN, "ann", "a"))

@@ -30,6 +30,7 @@ from alipes.console.theme import Theme
 from alipes.core.app import App
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import (
+    ASKED,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
@@ -357,7 +358,8 @@ async def make_inbound(app: App, options: AskOptions | TalkOptions, here: str) -
     """A message without text for the chosen conversation, and a note if that was in another folder than `here`."""
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
-    place = await find_conversation(options.conversation, app, here)
+    prefix = ASKED if isinstance(options, AskOptions) else ""
+    place = await find_conversation(options.conversation, app, here, prefix)
     message = Inbound(
         new_id(), place.address, "owner", "", model=options.model, workdir=here, trusted=options.trusted, owner=True
     )

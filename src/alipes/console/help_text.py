@@ -285,7 +285,8 @@ usage: alipes serve [OPTIONS]                     answer in your chats until sto
        alipes serve outbox drop NUMBER            discard a message
        alipes serve key [--new]                   print your own API key, which may do everything
        alipes serve key list [--json]             list the keys
-       alipes serve key add NAME [--scope SCOPE] [--days N] [--rate N]     create one; shown once
+       alipes serve key add NAME [--scope SCOPE] [--days N] [--rate N] [--unlisted]
+                                                  create one; shown once
        alipes serve key revoke NAME               revoke a key
        alipes serve install [--system] [--write]  create a systemd service
 
@@ -308,6 +309,7 @@ options:
   --scope SCOPE         for a key: read, run (default; includes read) or admin (everything)
   --days N              for a key: expires after N days (default: never)
   --rate N              for a key: requests per minute (default: api.rate); 0 = unlimited
+  --unlisted            for a key: the page does not show its conversations
   --system              for install: a system service instead of a user service
   --write               for install: write the unit file instead of printing it
   -h, --help            show this page
@@ -320,9 +322,16 @@ usage: alipes page [OPTIONS]          print a link that logs one browser in, onc
        alipes page list [--json]      list browsers that are logged in
        alipes page revoke BROWSER     log a browser out
        alipes page revoke --all       log all browsers out
+       alipes page share CONVERSATION [--days N]      print a link that shows a conversation
+       alipes page share CONVERSATION --file FILE     write it as one HTML file instead
+       alipes page shares [--json]    list these links
+       alipes page unshare LINK       end a link, by its id
 
 `alipes serve` shows the page. A link is valid for five minutes. A browser stays logged in
 until 30 days pass without use. BROWSER is an id of `list`, its start, or a unique name.
+
+Everybody who has the link of `share` can read this one conversation as it is now, without a login,
+and can do nothing else. CONVERSATION is an id, its start, or a title.
 
 options:
   --open                open the link in the browser of this machine
@@ -330,6 +339,8 @@ options:
   --scope SCOPE         admin (default; may do everything) or read (may change nothing)
   --name NAME           what the browser is called in the list (default: what it says)
   --all                 for revoke: all browsers
+  --days N              for share: the link expires after N days (default: 7, at most 365)
+  --file FILE           for share: write the conversation to FILE; `-` is the standard output
   --json                print one JSON document instead of text
   -h, --help            show this page
 

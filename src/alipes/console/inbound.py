@@ -47,8 +47,10 @@ class ConversationPlace(Struct, frozen=True):
     """That it was last used in another folder."""
 
 
-async def find_conversation(choice: ConversationChoice, app: "App", workdir: str) -> ConversationPlace:
-    """The named conversation, the latest of the folder `workdir`, or a new one.
+async def find_conversation(
+    choice: ConversationChoice, app: "App", workdir: str, prefix: str = ""
+) -> ConversationPlace:
+    """The named conversation, the latest of the folder `workdir`, or a new one, whose name starts with `prefix`.
 
     Raises ConfigError if there is none to continue, and `SessionError` if `--resume` matches none.
     """
@@ -60,7 +62,7 @@ async def find_conversation(choice: ConversationChoice, app: "App", workdir: str
         place = Address(PLATFORM, choice.name)
         return ConversationPlace(place, _describe_move(await archive.current(place.key), workdir))
     if not choice.latest:
-        return ConversationPlace(new_address())
+        return ConversationPlace(new_address(prefix))
     if (latest := await archive.latest(PLATFORM, workdir)) is not None:
         return ConversationPlace(latest.address)
     elsewhere = await archive.latest(PLATFORM)
@@ -96,8 +98,8 @@ async def describe_return(app: "App", key: str, workdir: str) -> str:
     return f"Continue with: {program_name()} {name}"
 
 
-def new_address() -> Address:
-    return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
+def new_address(prefix: str = "") -> Address:
+    return Address(PLATFORM, f"{prefix}{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
 
 
 def _describe_move(facts: "SessionFacts | None", workdir: str) -> str:

@@ -1,6 +1,7 @@
 """Files that a person attached to a message: their blocks in its text, for the model, and a short form for people."""
 
 import re
+from typing import NamedTuple
 
 from alipes.kernel.formatting import format_count
 from alipes.kernel.lazy import lazy_pattern
@@ -46,6 +47,30 @@ def format_received_file(file: ReceivedFile) -> str:
     details = ", ".join(each for each in (mime, f"{file.size:,} bytes" if file.size else "") if each)
     name = f" {to_label(file.name)}" if file.name else ""
     return f"[{file.kind}{name}{f' ({details})' if details else ''} saved at {file.path}]"
+
+
+class SavedFile(NamedTuple):
+    """A received file, as its line in a message names it."""
+
+    name: str
+    details: str
+    path: str
+
+
+_SAVED = lazy_pattern(r"\n*\[(\w+)(?: ([^\n\]]*?))?(?: \(([^\n()]*)\))? saved at ([^\n\]]+)\]")
+_ATTACHED = lazy_pattern(r"\n\[attached ([^\n]*), [^\n,]*\]")
+
+
+def split_saved_files(text: str, folder: str) -> tuple[str, tuple[SavedFile, ...]]:
+    """The text of `collapse_attachments` without the lines of files that were received into `folder`, and the files."""
+    if " saved at " not in text:
+        return text, ()
+    inside = folder.rstrip("/") + "/"
+    found = [each for each in _SAVED.finditer(text) if each[4].startswith(inside)]
+    text = _SAVED.sub(lambda each: "" if each[4].startswith(inside) else each[0], text)
+    text = _ATTACHED.sub(lambda each: "" if each[1].startswith(inside) else each[0], text)
+    files = (SavedFile(each[2] or each[4].rpartition("/")[2], each[3] or "", each[4]) for each in found)
+    return text.strip("\n"), tuple(files)
 
 
 def without_attachments(text: str) -> str:

@@ -24,6 +24,8 @@ NoticeMode: TypeAlias = Literal["", "answered", "kept"]
 
 
 SCHEDULED = "schedule"
+ASKED = "ask-"
+"""Start of the names of conversations that `alipes ask` begins."""
 """The platform of the conversations of scheduled jobs; it has no chat and no screen."""
 SCHEDULED_PREFIX = f"agent:main:{SCHEDULED}:"
 """The start of their session keys."""

@@ -1,11 +1,13 @@
 """A conversation as one HTML page: readable in any browser, everything escaped, nothing loaded from elsewhere."""
 
 import html
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from alipes.kernel.messages import Json, Outcome, ToolCall, ToolResult
 from alipes.kernel.tool_labels import describe_outcome, describe_tool, is_builtin
@@ -44,16 +46,19 @@ summary b { color: CanvasText; } summary span { float: right; } .failed { color:
 """
 
 
-def to_html(exported: dict[str, Json]) -> str:
-    """The result of `export_session` as a page, without undone turns."""
+def to_html(exported: dict[str, Json], *, shared: float = 0.0) -> str:
+    """The result of `export_session` as a page, without undone turns. `shared`: for others, as it was at that time,
+    without what only its owner has to know: folder and id, notes to the model, and what it thought."""
     from markdown_it import MarkdownIt  # noqa: PLC0415
 
     document = msgspec.convert(exported, ExportedDocument)
     title = html.escape(str(document.session.get("title") or document.session["id"]))
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-    turns = (turn for turn in document.turns if not turn.undone and turn.ending != "steered")
+    turns = [turn for turn in document.turns if not turn.undone and turn.ending != "steered"]
+    if shared:
+        turns = [_as_shared(turn) for turn in turns if (turn.ended or math.inf) <= shared]
     body = "\n".join(part for turn in turns for part in _format_turn(turn, markdown))
-    facts = (document.session.get(name) for name in ("model", "workdir", "id"))
+    facts = (document.session.get(name) for name in (("model",) if shared else ("model", "workdir", "id")))
     about = html.escape(" · ".join(str(fact) for fact in facts if fact))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -63,6 +68,15 @@ def to_html(exported: dict[str, Json]) -> str:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{title}</h1>\n<header>{about}</header>\n{body}\n</body>\n</html>\n"
     )
+
+
+def _as_shared(turn: ExportedTurn) -> ExportedTurn:
+    messages = [
+        structs.replace(message, parts=[part for part in message.parts if part.get("type") != "thinking"])
+        for message in turn.messages
+        if message.role in ("user", "assistant", "tool")
+    ]
+    return structs.replace(turn, messages=messages)
 
 
 def _format_turn(turn: ExportedTurn, markdown: "MarkdownIt") -> Iterator[str]:

@@ -1,13 +1,15 @@
 """Endpoints for the messages of a conversation: pages of them, whole results, pictures."""
 
+import asyncio
+from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias
 
-from msgspec import Meta, Struct
-from starlette.responses import PlainTextResponse, Response
+from msgspec import Meta, Struct, structs
+from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from alipes.agent.approval.assessment import COMMAND_TOOLS
 from alipes.core.app import App
-from alipes.kernel.attachments import collapse_attachments
+from alipes.kernel.attachments import collapse_attachments, split_saved_files
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import (
     MODEL_IMAGE_TYPES,
@@ -52,6 +54,15 @@ class ImageReference(Struct, frozen=True):
     id: int
     type: str
     size: int
+
+
+class AttachedFile(Struct, frozen=True):
+    """A file of a person's message: `GET /v1/sessions/{id}/messages/{number}/attached/{n}`, where n is its `id`."""
+
+    id: int
+    name: str
+    details: str
+    """Its type and size, in words."""
 
 
 class CallDocument(Struct, frozen=True, omit_defaults=True):
@@ -102,6 +113,8 @@ class MessageDocument(Struct, frozen=True, omit_defaults=True):
     calls: tuple[CallDocument, ...] = ()
     results: tuple[ResultDocument, ...] = ()
     images: tuple[ImageReference, ...] = ()
+    attached: tuple[AttachedFile, ...] = ()
+    """Files that were received with a person's message."""
     partial: bool = False
     """The run ended before the model had said all of it."""
     sender: str = ""
@@ -117,6 +130,8 @@ class RunFacts(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     attempts: int = 0
     usage: Usage | None = None
+    versions: tuple[str, ...] = ()
+    """The runs that were in its place, itself included, in order: `POST /v1/sessions/{id}/versions` shows another."""
 
 
 class MessagePage(Struct, frozen=True):
@@ -148,7 +163,8 @@ class MessageEndpoints:
         row = await find_session(self._sessions, call.caller, call.path["id"])
         wanted = PageQuery(query.limit, query.before, query.after, query.around)
         page = await self._transcripts.page(row.id, wanted)
-        return json_response(to_page(page, row.id, self._app.sessions.questions.is_waiting))
+        folder = str(self._app.settings.paths.files)
+        return json_response(to_page(page, row.id, self._app.sessions.questions.is_waiting, folder))
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/messages/{number}/results/{call_id}", "read")
     async def result(self, call: ApiCall) -> Response:
@@ -173,9 +189,28 @@ class MessageEndpoints:
         headers = {"cache-control": "private, max-age=31536000, immutable", "content-security-policy": "sandbox"}
         return Response(image.data, headers=headers, media_type=kind)
 
+    @ApiEndpoint("GET", "/v1/sessions/{id}/messages/{number}/attached/{n}", "read")
+    async def attached(self, call: ApiCall) -> Response:
+        """Get a file that was received with a person's message."""
+        folder = self._app.settings.paths.files
+        text = collapse_attachments((await self._find(call)).text)
+        files, n = split_saved_files(text, str(folder))[1], call.path["n"]
+        place = int(n) if n.isascii() and n.isdecimal() and len(n) < 6 else len(files)
+        path = Path(files[place].path) if place < len(files) else None
+        if path is None or not await asyncio.to_thread(_is_inside, path, folder):
+            raise HttpProblem(404, "this message has no such file, or it no longer exists", code="no_message")
+        headers = {**NO_STORE, "content-security-policy": "sandbox"}
+        return FileResponse(path, headers=headers, media_type="application/octet-stream", filename=files[place].name)
+
     async def _find(self, call: ApiCall) -> Message:
         row = await find_session(self._sessions, call.caller, call.path["id"])
         return await find_message(self._transcripts, row.id, call.path["number"])
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """True if it is a file, and no link leads out of the folder: a message may contain any path."""
+    real = path.resolve()
+    return real.is_file() and real.is_relative_to(folder.resolve())
 
 
 async def find_message(transcripts: TranscriptStore, session: str, number: str) -> Message:
@@ -204,13 +239,15 @@ class IsWaiting(Protocol):
     def __call__(self, turn: str) -> bool: ...
 
 
-def to_page(page: TranscriptPage, session: str, is_waiting: IsWaiting) -> MessagePage:
+def to_page(page: TranscriptPage, session: str, is_waiting: IsWaiting, folder: str = "") -> MessagePage:
+    """`folder`: where received files are."""
     items: list[MessageDocument] = []
     steered = {id: list(turn.steered) for id, turn in page.turns.items()}
     before = page.calls
     for each in page.messages:
         turn = page.turns[each.turn]
-        items.append(_to_document(each, turn, before, session, _find_inbound(each, turn, steered[each.turn])))
+        document = _to_document(each, turn, before, session, _find_inbound(each, turn, steered[each.turn]))
+        items.append(_take_files(document, folder) if folder and document.role == "user" else document)
         before = each
     runs = {id: _to_facts(turn, waiting=is_waiting(id)) for id, turn in page.turns.items()}
     numbers = [each.number for each in page.messages] or [0]
@@ -265,6 +302,13 @@ def _to_document(
     )
 
 
+def _take_files(document: MessageDocument, folder: str) -> MessageDocument:
+    """With the files that were received with it, instead of their lines with paths of this machine."""
+    text, files = split_saved_files(document.text, folder)
+    attached = tuple(AttachedFile(n, each.name, each.details) for n, each in enumerate(files))
+    return structs.replace(document, text=text, attached=attached) if files else document
+
+
 def _to_call(call: ToolCall) -> CallDocument:
     return CallDocument(call.id, call.name, call.args, describe_tool(call).text, call.raw)
 
@@ -301,4 +345,6 @@ def _to_results(
 def _to_facts(turn: TranscriptTurn, *, waiting: bool) -> RunFacts:
     unfinished: Status = "waiting" if waiting else "running" if turn.attempts else "held" if turn.held else "queued"
     ending: Ending | None = turn.ending
-    return RunFacts(ending or unfinished, turn.created, turn.ended, turn.detail, turn.attempts, turn.usage)
+    return RunFacts(
+        ending or unfinished, turn.created, turn.ended, turn.detail, turn.attempts, turn.usage, turn.versions
+    )

@@ -47,6 +47,7 @@ from alipes.web.runs.events import LiveRuns
 from alipes.web.runs.lookup import RunLookup
 from alipes.web.sessions import SessionEndpoints
 from alipes.web.templates import TemplateEndpoints
+from alipes.web.versions import VersionEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class HostPolicyMiddleware:
             raise HttpProblem(400, "the Host header is not valid; send HOST or HOST:PORT", code="host")
         if not self._policy.allows_host(host[1]):
             raise HttpProblem(421, "Host not allowed; see api.hosts", code="host")
-        if not self._policy.allows_origin(headers) and not (path in NAVIGABLE and _is_navigation(headers)):
+        if not self._policy.allows_origin(headers) and not (_may_be_opened(path) and _is_navigation(headers)):
             raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
         if path not in self._guarded or self._policy.is_local:
             return
@@ -155,7 +156,12 @@ class HostPolicyMiddleware:
 
 
 NAVIGABLE = frozenset({"/", "/install"})
-"""Documents without data: a link on any other page may lead to them."""
+"""Documents without data: a link on any other page may lead to them, and to those that a link was made for."""
+SHARED = "/shared/"
+
+
+def _may_be_opened(path: str) -> bool:
+    return path in NAVIGABLE or path.startswith(SHARED)
 
 
 def _is_navigation(headers: Headers) -> bool:
@@ -358,6 +364,7 @@ def conversation_endpoints(
     yield from endpoints_of(EventEndpoints(app, live_runs))
     yield from endpoints_of(FileEndpoints(app, files))
     yield from endpoints_of(CommandEndpoints(app, RunLookup(app, live_runs)))
+    yield from endpoints_of(VersionEndpoints(app, RunLookup(app, live_runs)))
 
 
 def endpoints(app: App, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> tuple[ApiEndpoint, ...]:

@@ -1,6 +1,7 @@
 """Endpoints for conversations: list, create, read, fork, search, export, delete."""
 
 import os
+import time
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, structs
@@ -12,12 +13,13 @@ from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode
 from alipes.store import export
 from alipes.store.html_export import to_html
 from alipes.store.ports.search import MAX_MESSAGES, SearchContext, SearchHit
-from alipes.store.sql.api_runs import ApiSession, SessionQuery, SessionStatus
+from alipes.store.sql.api_runs import ApiSession, Maker, SessionQuery, SessionStatus
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import NO_STORE, PLATFORM, ApiCall, ApiEndpoint, Caller, HttpProblem, json_response, no_content
 from alipes.web.runs.lookup import Name, describe_origin, find_session, visible_scope
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
+MAX_FOLDER_CHARS = 60
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]
 NewName: TypeAlias = Annotated[
     str,
@@ -39,11 +41,23 @@ class ListQuery(Struct, frozen=True):
     """Only those of this surface, such as `telegram`, `terminal` or `api`."""
     cursor: Annotated[str, Meta(max_length=100)] = ""
     """For the next page: `cursor` of the page before."""
+    pinned: bool = False
+    """Only pinned ones."""
+    archived: Literal["", "yes", "no"] = ""
+    folder: Annotated[str, Meta(max_length=MAX_FOLDER_CHARS)] = ""
+    """Only those in this folder."""
+    made_by: Maker | Literal[""] = ""
+    """Only those begun by a person, by `alipes ask`, or by a program with an API key."""
 
 
 class SearchQuery(Struct, frozen=True):
     q: Annotated[str, Meta(max_length=1000)] = ""
     limit: Limit = 20
+
+
+class HtmlQuery(Struct, frozen=True):
+    shared: bool = False
+    """For others: without its folder, notes to the model, and what the model thought."""
 
 
 class AroundQuery(Struct, frozen=True):
@@ -74,6 +88,10 @@ class SessionChanges(Struct, frozen=True, forbid_unknown_fields=True):
     """What it may do without asking. Empty: the default. `all` needs an admin key."""
     effort: Effort | None = None
     """How much the model thinks. Empty: the default."""
+    pinned: bool | None = None
+    archived: bool | None = None
+    folder: Annotated[str, Meta(max_length=MAX_FOLDER_CHARS)] | None = None
+    """Empty: in no folder."""
 
 
 class QueueBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +145,21 @@ class SessionDocument(Struct, frozen=True, omit_defaults=True):
     permission_mode: str = ""
     effort: str = ""
     workdir: str = ""
+    pinned: bool = False
+    archived: bool = False
+    folder: str = ""
+    made_by: Maker = "person"
+    unlisted: bool = False
+    """It belongs to an API key whose conversations the page does not show."""
+
+
+class FolderInfo(Struct, frozen=True):
+    name: str
+    conversations: int
+
+
+class FolderList(Struct, frozen=True):
+    folders: tuple[FolderInfo, ...]
 
 
 class SessionList(Struct, frozen=True):
@@ -178,6 +211,11 @@ def session_document(row: ApiSession) -> SessionDocument:
         permission_mode=row.permission_mode,
         effort=row.effort,
         workdir=row.workdir,
+        pinned=row.pinned,
+        archived=row.archived,
+        folder=row.folder,
+        made_by=row.made_by,
+        unlisted=row.unlisted,
     )
 
 
@@ -191,7 +229,18 @@ class SessionEndpoints:
     async def list(self, call: ApiCall) -> Response:
         """List conversations, latest first."""
         query: ListQuery = call.query
-        wanted = SessionQuery(query.limit + 1, query.q, query.before, query.cursor, query.platform)
+        wanted = SessionQuery(
+            limit=query.limit + 1,
+            words=query.q,
+            before=query.before,
+            cursor=query.cursor,
+            platform=query.platform,
+            pinned=query.pinned,
+            archived=None if not query.archived else query.archived == "yes",
+            folder=query.folder,
+            made_by=query.made_by,
+            listed=bool(call.caller.browser),
+        )
         try:
             found = await self._store.sessions(visible_scope(call.caller).owner, wanted)
         except SessionError as error:
@@ -199,6 +248,12 @@ class SessionEndpoints:
         shown, more = found[: query.limit], len(found) > query.limit
         cursor = shown[-1].cursor if more else ""
         return json_response(SessionList(tuple(map(session_document, shown)), more, cursor))
+
+    @ApiEndpoint("GET", "/v1/session-folders", "read", answer=FolderList)
+    async def folders(self, call: ApiCall) -> Response:
+        """List the folders of conversations, with how many are in each."""
+        found = await self._store.folders(visible_scope(call.caller).owner)
+        return json_response(FolderList(tuple(FolderInfo(*each) for each in found)))
 
     @ApiEndpoint("POST", "/v1/sessions", "run", body=NewSession, answer=SessionDocument, status=201, errors=(404, 409))
     async def create(self, call: ApiCall) -> Response:
@@ -216,8 +271,13 @@ class SessionEndpoints:
         """Search messages for all words, best match first."""
         query: SearchQuery = call.query
         found = await self._app.search.search(query.q, query.limit, scope=visible_scope(call.caller), marks=("", ""))
-        hits = (FoundMessage(**structs.asdict(each), origin=await self._origin(each)) for each in found)
-        return json_response(SearchResults(tuple([hit async for hit in hits])))
+        hits = [(each, await self._store.session(each.parent or each.session)) for each in found]
+        shown = (
+            FoundMessage(**structs.asdict(each), origin="" if row is None else describe_origin(row.address, row.person))
+            for each, row in hits
+            if row is None or not (row.unlisted and call.caller.browser)
+        )
+        return json_response(SearchResults(tuple(shown)))
 
     @ApiEndpoint("GET", "/v1/sessions/search/around", "read", query=AroundQuery, answer=SearchContext, errors=(404,))
     async def around(self, call: ApiCall) -> Response:
@@ -238,7 +298,7 @@ class SessionEndpoints:
 
     @ApiEndpoint("PATCH", "/v1/sessions/{id}", "run", body=SessionChanges, answer=SessionDocument, errors=(409,))
     async def change(self, call: ApiCall) -> Response:
-        """Change the title, the model, the busy or permission mode, or the effort of a conversation."""
+        """Change the title, model, busy or permission mode, or effort of a conversation; pin, archive or file it."""
         body: SessionChanges = call.body
         if body.permission_mode == "all" and not call.caller.may("admin"):
             raise HttpProblem(403, "the mode `all` needs an admin key", code="scope")
@@ -247,6 +307,9 @@ class SessionEndpoints:
         await self._app.store.sessions.configure(
             row.id, title=body.title, model=model, busy=body.busy, effort=body.effort
         )
+        if (body.pinned, body.archived, body.folder) != (None, None, None):
+            order = {"pinned": body.pinned, "archived": body.archived}
+            await self._app.store.sessions.organize(row.id, folder=body.folder, **order)
         if body.permission_mode is not None:
             await self._app.sessions.permissions.set_mode(row.address.key, row.id, body.permission_mode)
         return json_response(session_document(await self._find_session(call)))
@@ -294,17 +357,13 @@ class SessionEndpoints:
         text = export.to_markdown(await self._app.store.archive.export(row.id))
         return PlainTextResponse(text, media_type="text/markdown", headers=NO_STORE)
 
-    @ApiEndpoint("GET", "/v1/sessions/{id}/export/html", "read")
+    @ApiEndpoint("GET", "/v1/sessions/{id}/export/html", "read", query=HtmlQuery)
     async def html(self, call: ApiCall) -> Response:
         """Export the conversation as one HTML page."""
         row = await self._find_session(call)
-        text = to_html(await self._app.store.archive.export(row.id))
+        text = to_html(await self._app.store.archive.export(row.id), shared=time.time() if call.query.shared else 0.0)
         headers = {**NO_STORE, "content-disposition": f'attachment; filename="{row.id}.html"'}
         return Response(text.encode("utf-8", "replace"), media_type="text/html", headers=headers)
-
-    async def _origin(self, hit: SearchHit) -> str:
-        row = await self._store.session(hit.parent or hit.session)
-        return "" if row is None else describe_origin(row.address, row.person)
 
     async def _created(self, session: str) -> Response:
         row = await self._store.session(session)

@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+import time
 import webbrowser
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,13 +16,15 @@ from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.console import help_text
 from alipes.console.common import print_list, run_in_store
-from alipes.console.options import Details, OptionParser
+from alipes.console.options import Details, OptionParser, whole_number
 from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.process_lock import find_holder
+from alipes.store.html_export import to_html
 from alipes.store.sql.browsers import Browser
+from alipes.store.sql.shares import MAX_DAYS, Share
 from alipes.store.sql.store import Store
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -42,7 +46,10 @@ class PageBrowser(msgspec.Struct, frozen=True):
 
 
 def run(argv: list[str]) -> int:
-    details: Details = {"scope": {"choices": ("read", "admin"), "default": "admin"}}
+    details: Details = {
+        "scope": {"choices": ("read", "admin"), "default": "admin"},
+        "days": {"type": whole_number(1, MAX_DAYS, f"a number of days from 1 to {MAX_DAYS}"), "default": 7},
+    }
     parser = OptionParser("alipes page", help_text.PAGE, details)
     args, named = parser.parse_with_words(argv)
     match named:
@@ -56,7 +63,13 @@ def run(argv: list[str]) -> int:
             return _revoke(load_settings(), name)
         case ["revoke", *_]:
             parser.error("`revoke` takes one BROWSER as shown by `list`, or --all")
-    return parser.error(f"unknown action: {' '.join(named)} (use list or revoke)")
+        case ["share", name]:
+            return _write(load_settings(), name, args.file) if args.file else _share(load_settings(), name, args.days)
+        case ["shares"]:
+            return _list_shares(load_settings(), json=args.json)
+        case ["unshare", id]:
+            return _unshare(load_settings(), id)
+    return parser.error(f"unknown action: {' '.join(named)} (use list, revoke, share, shares or unshare)")
 
 
 def _log_in(settings: Settings, args: argparse.Namespace) -> int:
@@ -81,6 +94,67 @@ def _log_in(settings: Settings, args: argparse.Namespace) -> int:
         sys.stderr.write(f"{note}\n")
     if args.open and not webbrowser.open(link):
         sys.stderr.write("No browser could be started: open the link yourself.\n")
+    return 0
+
+
+def _share(settings: Settings, name: str, days: int) -> int:
+    address = _find_address(settings)
+    if not address:
+        sys.stderr.write(
+            "alipes page: `alipes serve` is not running, so nobody could open a link. Start it in another terminal, or "
+            "use --file FILE, which writes the conversation as one HTML file.\n"
+        )
+        return EXIT_NOT_SERVED
+
+    async def act(store: Store) -> tuple[str, Share, str]:
+        facts = await store.archive.resolve(name)
+        return (facts.title, *await store.shares.add(facts.id, days))
+
+    title, share, token = run_in_store(settings, act)
+    lasts = format_duration(share.expires - share.created)
+    sys.stderr.write(
+        f"Everybody who has this link can read “{title}” as it is now, for {lasts}. "
+        f"End it with `alipes page unshare {share.id}`.\n"
+    )
+    sys.stderr.flush()
+    print(f"{address.rstrip('/')}/shared/{token}", flush=True)
+    for note in _list_notes(address, phone=False):
+        sys.stderr.write(f"{note}\n")
+    return 0
+
+
+def _write(settings: Settings, name: str, file: str) -> int:
+    async def act(store: Store) -> str:
+        exported = await store.archive.export((await store.archive.resolve(name)).id)
+        return to_html(exported, shared=time.time())
+
+    text = run_in_store(settings, act)
+    if file == "-":
+        print(text)
+        return 0
+    try:
+        Path(file).expanduser().write_text(text, "utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    print(f"Written to {file}.")
+    return 0
+
+
+def _list_shares(settings: Settings, *, json: bool) -> int:
+    found = run_in_store(settings, lambda store: store.shares.all())
+    rows = (
+        (each.id, each.session, format_ago(each.created), f"in {format_duration(each.expires - time.time())}")
+        for each in found
+    )
+    empty = "No conversation is shared. Make a link with `alipes page share CONVERSATION`."
+    print_list(found, ("ID", "CONVERSATION", "MADE", "EXPIRES"), rows, json=json, empty=empty)
+    return 0
+
+
+def _unshare(settings: Settings, id: str) -> int:
+    if not run_in_store(settings, lambda store: store.shares.end(id)):
+        raise ConfigError(f"there is no link {id!r}; see `alipes page shares`")
+    print("The link was ended.")
     return 0
 
 

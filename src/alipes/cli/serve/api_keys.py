@@ -74,8 +74,10 @@ def print_operator_key(settings: Settings, *, new: bool) -> int:
     return 0
 
 
-def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
-    """Create the key `name` and print it once."""
+def add_key(
+    settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None, unlisted: bool = False
+) -> int:
+    """Create the key `name` and print it once. `unlisted`: the page does not show its conversations."""
     reserved = {
         OPERATOR: f"; {OPERATOR} is the key in {settings.serve.key_env}",
         PAGE: f"; {PAGE} is what browsers are",
@@ -85,7 +87,7 @@ def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate
 
     async def act(store: Store) -> bool:
         callers = store.api_keys
-        return await callers.add(name, hash_key(key), scope, lifetime_s=days * DAY_S, rate=rate)
+        return await callers.add(name, hash_key(key), scope, lifetime_s=days * DAY_S, rate=rate, unlisted=unlisted)
 
     if not run_in_store(settings, act):
         raise ConfigError(f"key {name} already exists: revoke it first, or choose another name")

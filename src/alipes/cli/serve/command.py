@@ -260,7 +260,9 @@ def _run_key(parser: OptionParser, args: argparse.Namespace, rest: list[str]) ->
         case ["list"]:
             return api_keys.list_keys(load_settings(), json=args.json)
         case ["add", name]:
-            return api_keys.add_key(load_settings(), name, args.scope, days=args.days, rate=args.rate)
+            return api_keys.add_key(
+                load_settings(), name, args.scope, days=args.days, rate=args.rate, unlisted=args.unlisted
+            )
         case ["revoke", name]:
             return api_keys.revoke_key(load_settings(), name)
         case ["add" | "revoke" as act, *_]:

@@ -45,6 +45,7 @@ from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.page.browsers import BrowserEndpoints, BrowserLogins
 from alipes.web.page.location import PageLocator
+from alipes.web.page.shares import SharedConversations
 from alipes.web.page.static import PageFiles
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
@@ -257,9 +258,11 @@ class _Server:
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
         logins = BrowserLogins(store.browsers, keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
+        shares = SharedConversations(self._app, logins, settings.page.address)
         served = (
             *endpoints(self._app, self._runs, admission, files),
             *endpoints_of(browsers),
+            *endpoints_of(shares),
             *admin_endpoints(self._app, self._control),
             *(endpoint for feature in self._app.features for endpoint in feature.endpoints(server)),
         )
@@ -267,7 +270,7 @@ class _Server:
         added = [route for feature in self._app.features for route in feature.routes(server, api)]
         if not self._is_web():
             return service.app(make_host_rules(settings), keys)
-        routes = [*PageFiles().routes(), *logins.routes(), *added]
+        routes = [*PageFiles().routes(), *logins.routes(), *shares.routes(), *added]
         return service.app(make_host_rules(settings), keys, api, routes)
 
     def _is_web(self) -> bool:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
-from alipes.kernel.turns import SCHEDULED, Address, Inbound
+from alipes.kernel.turns import ASKED, SCHEDULED, Address, Inbound
 from alipes.store import export
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.search import SearchScope, SessionOwner
@@ -22,6 +22,8 @@ from alipes.store.sql.rows import Decoders, SqlRows, clean_text
 from alipes.store.sql.turns import new_session_id, set_current_session
 
 API_PLATFORM = "api"
+PAGE_USER = "page"
+"""The user of conversations that were begun on the page."""
 
 
 class StoredResponse(Struct, frozen=True):
@@ -50,6 +52,10 @@ class RunQuery(Struct, frozen=True):
     """Only those before this run."""
 
 
+Maker: TypeAlias = Literal["person", "ask", "key"]
+"""Who began a conversation: a person (or a job), `alipes ask`, or the program of an API key."""
+
+
 class ApiSession(Struct, frozen=True):
     id: str
     address: Address
@@ -73,6 +79,12 @@ class ApiSession(Struct, frozen=True):
     """The start of its last message."""
     person: str
     """The name of the person or job that it is with, if that is known."""
+    pinned: bool = False
+    archived: bool = False
+    folder: str = ""
+    made_by: Maker = "person"
+    unlisted: bool = False
+    """It belongs to an API key whose conversations the page does not show."""
 
     @property
     def cursor(self) -> str:
@@ -89,6 +101,13 @@ class SessionQuery(Struct, frozen=True):
     cursor: str = ""
     """`cursor` of the last one of the page before."""
     platform: str = ""
+    pinned: bool = False
+    """Only pinned ones."""
+    archived: bool | None = None
+    folder: str = ""
+    made_by: Maker | Literal[""] = ""
+    listed: bool = False
+    """Without those of unlisted keys."""
 
 
 _REMAINING = """
@@ -144,12 +163,16 @@ class ResponseStore:
 
 _SESSION = f"""SELECT id, address,
     EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
-    title, model, busy_mode, permission_mode, effort, workdir,
+    title, model, busy_mode, permission_mode, effort, workdir, pinned, archived, folder,
     (SELECT CASE WHEN max(attempts) > 0 THEN 'running' WHEN min(held) = 0 THEN 'queued'
             WHEN count(*) > 0 THEN 'held' END
         FROM turns INDEXED BY turns_unfinished
         WHERE key = sessions.key AND session_id = sessions.id AND ending IS NULL),
     {SESSION_DETAILS}"""
+_ASKED = f"platform = 'terminal' AND substr(chat, 1, {len(ASKED)}) = '{ASKED}'"
+_KEYS = "platform = 'api' AND user_id <> 'page'"
+_UNLISTED = "(platform = 'api' AND user_id IN (SELECT name FROM api_keys WHERE unlisted = 1))"
+_MADE_BY: dict[Maker, str] = {"ask": _ASKED, "key": _KEYS, "person": f"NOT ({_ASKED}) AND NOT ({_KEYS})"}
 _LAST_MESSAGES = """SELECT number, message FROM messages WHERE session_id = ? AND role IN ('user', 'assistant')
     AND turn_number NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
     ORDER BY number DESC LIMIT 3"""
@@ -220,6 +243,13 @@ class ApiRunStore(SqlRows):
         if query.platform:
             conditions.append("platform = ?")
             values.append(clean_text(query.platform))
+        conditions += ["pinned = 1"] * query.pinned + [f"NOT {_UNLISTED}"] * query.listed
+        conditions += [_MADE_BY[query.made_by]] if query.made_by else []
+        if query.archived is not None:
+            conditions.append(f"archived = {int(query.archived)}")
+        if query.folder:
+            conditions.append("folder = ?")
+            values.append(clean_text(query.folder))
         if query.before:
             conditions.append("updated < ?")
             values.append(query.before)
@@ -231,6 +261,13 @@ class ApiRunStore(SqlRows):
         # the rows first, so that the rest is computed for those alone
         where = f"WHERE id IN (SELECT id FROM sessions WHERE {' AND '.join(conditions)} {order} LIMIT ?) {order}"
         return await self._database.read_long(lambda db: _list_sessions(db, where, *values, query.limit))
+
+    async def folders(self, owner: SessionOwner | None) -> list[tuple[str, int]]:
+        """The folders of conversations by name, with the number of conversations in each."""
+        conditions, values = scope_conditions(SearchScope(owner=owner))
+        where = " AND ".join(["folder <> ''", *conditions])
+        sql = f"SELECT folder, count(*) FROM sessions WHERE {where} GROUP BY folder ORDER BY folder"
+        return [(name, count) for name, count in await self._database.fetch_all(sql, *values)]
 
     async def session(self, id: str) -> ApiSession | None:
         found = await self._database.read(lambda db: _list_sessions(db, "WHERE id = ?", clean_text(id)))
@@ -274,11 +311,12 @@ def _parse_cursor(cursor: str) -> tuple[float, str]:
 
 def _list_sessions(db: Connection, where: str, *values: str | float) -> list[ApiSession]:
     rows = db.execute(f"{_SESSION} {where}", values).fetchall()
-    waiting = {id for (id,) in db.execute(_WAITING, (time.time(),))} if any(row[9] for row in rows) else set()
+    waiting = {id for (id,) in db.execute(_WAITING, (time.time(),))} if any(row[12] for row in rows) else set()
     found = []
-    for id, address, current, title, model, busy, mode, effort, workdir, status, *facts, text in rows:
+    unlisted = {id for (id,) in db.execute("SELECT name FROM api_keys WHERE unlisted = 1")}
+    for id, address, current, title, model, busy, mode, effort, workdir, *facts, text in rows:
         place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
-        created, updated, parent, turns, unfinished, messages = facts
+        pinned, archived, folder, status, created, updated, parent, turns, unfinished, messages = facts
         found.append(
             ApiSession(
                 id=id,
@@ -299,9 +337,20 @@ def _list_sessions(db: Connection, where: str, *values: str | float) -> list[Api
                 messages=messages,
                 preview=_preview(db, id),
                 person=_person(db, place),
+                pinned=bool(pinned),
+                archived=bool(archived),
+                folder=folder,
+                made_by=_made_by(place),
+                unlisted=place.platform == API_PLATFORM and place.user in unlisted,
             )
         )
     return found
+
+
+def _made_by(place: Address) -> Maker:
+    if place.platform == API_PLATFORM and place.user != PAGE_USER:
+        return "key"
+    return "ask" if place.platform == "terminal" and place.chat.startswith(ASKED) else "person"
 
 
 def _preview(db: Connection, session: str) -> str:

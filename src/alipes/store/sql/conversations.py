@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import structs
 
@@ -24,6 +24,8 @@ from alipes.store.sql import history, message_queue, turns
 from alipes.store.sql.connection import Connection, Database
 from alipes.store.sql.rows import Decoders, SqlRows, clean_text
 
+StartedTurn: TypeAlias = tuple[int, str, str, bool]
+"""A row of `history.started_turns`."""
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
 _STEERED = """
     SELECT number, id, inbound FROM turns
@@ -83,6 +85,17 @@ class SessionStore:
                 raise SessionError(f"conversation {session} no longer exists")
 
         await self._database.run(work)
+
+    async def organize(
+        self, session: str, *, pinned: bool | None = None, archived: bool | None = None, folder: str | None = None
+    ) -> None:
+        """Set what is not None; an empty folder: in none."""
+        sql = """UPDATE sessions SET pinned = coalesce(?, pinned), archived = coalesce(?, archived),
+            folder = coalesce(?, folder) WHERE id = ?"""
+        flags = [None if flag is None else int(flag) for flag in (pinned, archived)]
+        name = None if folder is None else " ".join(clean_text(folder).split())
+        if not await self._database.execute(sql, *flags, name, session):
+            raise SessionError(f"conversation {session} no longer exists")
 
     async def permission_mode(self, session: str) -> PermissionMode | Literal[""]:
         """The mode that was chosen for the conversation; empty if none was."""
@@ -225,15 +238,16 @@ class SessionStore:
             active = _find_active(db, key)
             if active is None:
                 return ()
-            found, messages = [], 0
+            found, messages, after = list[StartedTurn](), 0, 0
             for turn in history.started_turns(db, active.session):
                 if messages >= max(count, 0):
+                    after = turn[0]
                     break
                 found.append(turn)
                 messages += not _is_kept(turn)
             if all_or_none and 0 < messages < count:
                 raise SessionError(f"Only {messages} turn{'' if messages == 1 else 's'} can be undone.")
-            step = _next_undo_step(db, active.session)
+            step = (_next_undo_step(db, active.session), after)
             undone = [(turn, _undo_turn(db, key, active.session, turn, step)) for turn in found if messages]
             return tuple(each for turn, each in undone if not _is_kept(turn))
 
@@ -304,14 +318,16 @@ class SessionStore:
 
         def work(db: Connection) -> RetriedTurn | None:
             active = _find_active(db, key)
-            last = None if active is None else next(history.started_turns(db, active.session, silent=True), None)
+            started = iter(()) if active is None else history.started_turns(db, active.session, silent=True)
+            last, before = next(started, None), next(started, None)
             if last is None or active is None:
                 return None
             number, id, inbound, _ = last
             steered = """SELECT inbound FROM turns WHERE session_id = (SELECT session_id FROM turns WHERE number = ?)
                 AND ending = 'steered' AND detail = ? ORDER BY number"""
             texts = [inbound, *(text for (text,) in db.execute(steered, (number, id)))]
-            undone = _undo_turn(db, key, active.session, last, _next_undo_step(db, active.session))
+            step = (_next_undo_step(db, active.session), 0 if before is None else before[0])
+            undone = _undo_turn(db, key, active.session, last, step)
             ids = []
             for n, text in enumerate(texts):
                 copy = structs.replace(Decoders.inbound.decode(text), id=f"{prefix}:{n}", address=active.address)
@@ -321,6 +337,29 @@ class SessionStore:
             return RetriedTurn(undone, ids[0], tuple(ids[1:]))
 
         return await self._database.run(work, key=key)
+
+    async def show_version(self, key: str, turn: str) -> None:
+        """Bring back `turn`, which was undone, with those undone together with it, and undo what is in their place.
+
+        Raises `SessionError` if it cannot be brought back, or while a turn is running or queued.
+        """
+
+        def work(db: Connection) -> None:
+            active = _find_active(db, key)
+            sql = """SELECT step, after_turn FROM undone_turns JOIN turns ON number = turn_number
+                WHERE undone_turns.session_id = ? AND turns.id = ? AND step > 0 AND after_turn IS NOT NULL"""
+            found = None if active is None else db.execute(sql, (active.session, turn)).fetchone()
+            if found is None or active is None:
+                raise SessionError("There is no such version of this message.")
+            if turns.list_unfinished(db, key):
+                raise SessionError("Wait until the running turn ends, or stop it.")
+            step, after = found
+            place = (_next_undo_step(db, active.session), after)
+            for each in [each for each in history.started_turns(db, active.session, silent=True) if each[0] > after]:
+                _undo_turn(db, key, active.session, each, place)
+            db.execute("DELETE FROM undone_turns WHERE session_id = ? AND step = ?", (active.session, step))
+
+        await self._database.run(work, key=key)
 
     async def set_title_if_empty(self, session: str, title: str) -> bool:
         """False if the session has a title already, or does not exist."""
@@ -414,7 +453,7 @@ def _delete_if_empty(db: Connection, session: str) -> None:
     db.execute(sql, {"id": session})
 
 
-def _is_kept(turn: tuple[int, str, str, bool]) -> bool:
+def _is_kept(turn: StartedTurn) -> bool:
     """True for a notice that is recorded and not answered."""
     return Decoders.inbound.decode(turn[2]).notice == "kept"
 
@@ -424,17 +463,19 @@ def _next_undo_step(db: Connection, session: str) -> int:
     return int(db.execute(sql, (session,)).fetchone()[0])
 
 
-def _undo_turn(db: Connection, key: str, session: str, turn: tuple[int, str, str, bool], step: int) -> UndoneTurn:
-    """Hide a turn of `history.started_turns`; the caller also sends `Stop` if it is running."""
+def _undo_turn(db: Connection, key: str, session: str, turn: StartedTurn, step: tuple[int, int]) -> UndoneTurn:
+    """Hide a turn of `history.started_turns`; the caller also sends `Stop` if it is running. `step`: the number that
+    those undone together share, and the turn before them."""
     number, id, _, unfinished = turn
-    db.execute("INSERT INTO undone_turns (session_id, turn_number, step) VALUES (?, ?, ?)", (session, number, step))
+    sql = "INSERT INTO undone_turns (session_id, turn_number, step, after_turn) VALUES (?, ?, ?, ?)"
+    db.execute(sql, (session, number, *step))
     if unfinished:  # for a process that resumes it after a crash
         stop = Stop("user_stop", "session_interrupt", id)
         db.execute(turns.INSERT_OP, turns.make_op_row(key, stop))
     return _to_undone(turn)
 
 
-def _to_undone(turn: tuple[int, str, str, bool]) -> UndoneTurn:
+def _to_undone(turn: StartedTurn) -> UndoneTurn:
     _, id, inbound, unfinished = turn
     return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 

@@ -31,7 +31,10 @@ MessageRow: TypeAlias = tuple[tuple[object, ...], str]
 SummaryRow: TypeAlias = tuple[int, int, int, int, int, str]
 """Last message, count of messages, last trimmed message, characters, newest message, and the text of a summary."""
 NO_LIMIT = 2**63 - 1
-_NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)"
+NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)"
+HAS_STARTED = """CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 1 = 0
+    ELSE ending <> 'stopped' OR attempts > 0 END"""
+"""Of a turn: it was not only queued, and is not a part of another one."""
 _SUMMARIES = """
     SELECT last_message, message_count, last_trimmed, max_chars, newest_message, text FROM summaries
     WHERE session_id = ? ORDER BY number DESC LIMIT 20"""
@@ -76,7 +79,7 @@ def list_ancestors(db: Connection, session: str) -> list[tuple[str, int]]:
 
 def visible_messages(db: Connection, session: str) -> Iterator[HistoryRow]:
     sql = f"""SELECT number, turn_number, message, input + output FROM messages
-        WHERE session_id = ? AND turn_number <= ? AND turn_number {_NOT_UNDONE} ORDER BY number"""
+        WHERE session_id = ? AND turn_number <= ? AND turn_number {NOT_UNDONE} ORDER BY number"""
     for ancestor, last_turn in list_ancestors(db, session):
         yield from db.execute(sql, (ancestor, last_turn, session))
 
@@ -106,10 +109,7 @@ def started_turns(db: Connection, session: str, *, silent: bool = False) -> Iter
     """
     has_messages = "1 = 1" if silent else "EXISTS (SELECT 1 FROM messages WHERE turn_number = turns.number)"
     sql = f"""SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ?
-        AND number {_NOT_UNDONE}
-        AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 1 = 0
-        WHEN ending = 'stopped' AND attempts = 0 THEN 1 = 0
-        ELSE {has_messages} END ORDER BY number DESC"""
+        AND number {NOT_UNDONE} AND {HAS_STARTED} AND (ending IS NULL OR {has_messages}) ORDER BY number DESC"""
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         for number, id, inbound, unfinished in db.execute(sql, (ancestor, last_turn, session)):
             yield number, id, inbound, bool(unfinished)
@@ -129,7 +129,7 @@ def last_counted_tokens(rows: list[HistoryRow], since: int) -> tuple[int, int]:
 def context_tokens(db: Connection, session: str) -> int | None:
     """Tokens (in and out) of the last visible model call; None if there is none since the last compaction."""
     last_call = f"""SELECT number, input + output FROM messages WHERE session_id = ? AND turn_number <= ?
-        AND turn_number {_NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"""
+        AND turn_number {NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"""
     compacted = "SELECT 1 FROM summaries WHERE session_id = ? AND newest_message >= ? LIMIT 1"
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         if row := db.execute(last_call, (ancestor, last_turn, session)).fetchone():

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from alipes.store.sql.api_keys import ApiKeyStore
     from alipes.store.sql.api_runs import ApiRunStore, ResponseStore
     from alipes.store.sql.browsers import BrowserStore
+    from alipes.store.sql.shares import ShareStore
     from alipes.store.sql.transcript import TranscriptStore
 
 Given = ParamSpec("Given")
@@ -127,6 +128,12 @@ class Store:
         from alipes.store.sql.browsers import BrowserStore  # noqa: PLC0415
 
         return BrowserStore(self.database)
+
+    @cached_property
+    def shares(self) -> "ShareStore":
+        from alipes.store.sql.shares import ShareStore  # noqa: PLC0415
+
+        return ShareStore(self.database)
 
     @cached_property
     def api_runs(self) -> "ApiRunStore":

@@ -51,6 +51,8 @@ class TranscriptTurn(Struct, frozen=True):
     usage: Usage | None
     steered: tuple[Inbound, ...] = ()
     """The messages that were steered into it, in order."""
+    versions: tuple[str, ...] = ()
+    """All turns that were in its place, itself included, in order; empty if there is only this one."""
 
 
 class TranscriptPage(Struct, frozen=True):
@@ -158,8 +160,37 @@ class _Reader:
             sql = f"SELECT {_COLUMNS} FROM messages WHERE turn_number = ? AND number < ? ORDER BY number DESC LIMIT 1"
             before = self._db.execute(sql, (rows[0][1], rows[0][0])).fetchone()
             calls = None if before is None else _to_message(before, messages[0].turn)
+        for number, versions in self._versions().items():
+            if number in turns:
+                turns[number] = structs.replace(turns[number], versions=versions)
         by_id = {turn.id: turn for turn in turns.values()}
         return TranscriptPage(messages, by_id, calls, self._count(), more_before, more_after)
+
+    def _versions(self) -> dict[int, tuple[str, ...]]:
+        """By number, the turns that others were in the place of, with the ids of all that were."""
+        sql = """SELECT after_turn, min(turn_number) FROM undone_turns
+            WHERE session_id = :session AND step > 0 AND after_turn IS NOT NULL
+            AND after_turn NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = :session)
+            GROUP BY after_turn, step"""
+        undone = dict[int, list[int]]()
+        for after, first in self._db.execute(sql, {"session": self._session}).fetchall():
+            undone.setdefault(after, []).append(first)
+        found = dict[int, tuple[str, ...]]()
+        shown = (
+            f"""SELECT min(number) FROM turns WHERE session_id = ? AND number > ?
+            AND number {history.NOT_UNDONE} AND {history.HAS_STARTED}"""
+            if undone
+            else ""
+        )
+        for after, numbers in undone.items():
+            (number,) = self._db.execute(shown, (self._session, after, self._session)).fetchone()
+            if number is not None:
+                ids = [
+                    self._db.execute("SELECT id FROM turns WHERE number = ?", (each,)).fetchone()[0]
+                    for each in sorted([*numbers, number])
+                ]
+                found[number] = tuple(ids)
+        return found
 
     def _count_before(self, turn: int, rows: list[tuple[Any, ...]]) -> int:
         """How many messages of the turn come before those in the page."""

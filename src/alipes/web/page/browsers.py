@@ -85,6 +85,10 @@ class BrowserLogins:
         """Raises `HttpProblem` if the agent or one of its processes sent this request."""
         await self._keys.refuse_own_child(request.scope, agents=True)
 
+    async def delay_wrong(self, request: Request) -> None:
+        """Delay the answer to a wrong token, like that to a wrong key."""
+        await self._keys.delay.wait(self.locator.locate(request).peer)
+
     async def _find(self, request: Request) -> Browser | None:
         cookie, secret = request.cookies.get(self.cookie, ""), request.headers.get(SECRET_HEADER, "")
         found = await self.browsers.find(cookie, secret) if cookie and secret else None

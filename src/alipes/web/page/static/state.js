@@ -8,6 +8,8 @@ import { onEvent, reconnected } from "./live.js";
  * @property {string} id @property {string} [name] @property {string} [platform] @property {string} [title]
  * @property {number} [created] @property {number} [updated] @property {number} [turns] @property {number} [unfinished]
  * @property {number} [messages] @property {string} [model] @property {string} [parent] @property {string} [user]
+ * @property {boolean} [pinned] @property {boolean} [archived] @property {string} [folder] @property {"person" | "ask" | "key"} [made_by]
+ * @property {boolean} [unlisted] @property {string} [workdir]
  * @property {string} [origin] @property {boolean} [current] @property {string} [status] @property {string} [effort]
  * @property {string} [permission_mode] @property {string} [busy] @property {string} [preview] @property {string} [chat_type]
  */
@@ -20,6 +22,9 @@ export const conversations = signal(/** @type {Session[]} */ ([]));
 /** Words that the listed conversations match. */
 export const filter = signal("");
 export const listState = signal(/** @type {"loading" | "more" | "all" | "failed"} */ ("loading"));
+/** Which conversations are listed: "person", "archive", "ask", "key", or "folder:" and its name. */
+export const view = signal("person");
+export const folders = signal(/** @type {{name: string, conversations: number}[]} */ ([]));
 /** Number of open questions of all conversations. */
 export const waiting = signal(0);
 
@@ -42,15 +47,46 @@ export async function loadMoreConversations() {
   await loadPage(generation, false);
 }
 
+/** @returns {Record<string, string>} */
+function viewParams() {
+  const now = view.value;
+  if (filter.value && now === "person") return {};
+  if (now === "archive") return { archived: "yes" };
+  if (now.startsWith("folder:")) return { archived: "no", folder: now.slice(7) };
+  return { archived: "no", made_by: now };
+}
+
+/** Whether a conversation belongs into the list. @param {Session} session */
+function isListed(session) {
+  const now = view.value;
+  if (session.unlisted) return false;
+  if (now === "archive") return Boolean(session.archived);
+  if (session.archived) return false;
+  return now.startsWith("folder:") ? session.folder === now.slice(7) : (session.made_by ?? "person") === now;
+}
+
+/** @param {string} next */
+export function setView(next) {
+  view.value = next;
+  return reloadConversations();
+}
+
+export async function loadFolders() {
+  folders.value = (await get("session-folders").catch(() => null))?.folders ?? folders.value;
+}
+
 /** @param {number} mine @param {boolean} fresh */
 async function loadPage(mine, fresh) {
   try {
-    const found = await get("sessions", { limit: PAGE, q: filter.value, cursor });
+    const wanted = viewParams();
+    const pins = fresh && view.value === "person" && !filter.value ? get("sessions", { limit: 100, pinned: "true", ...wanted }) : null;
+    const found = await get("sessions", { limit: PAGE, q: filter.value, cursor, ...wanted });
+    const pinned = (await pins)?.sessions ?? [];
     if (mine !== generation) return;
     batch(() => {
       cursor = found.cursor || "";
-      const known = fresh ? [] : conversations.value;
-      const ids = new Set(known.map((each) => each.id));
+      const known = fresh ? pinned : conversations.value;
+      const ids = new Set(known.map((/** @type {Session} */ each) => each.id));
       conversations.value = [...known, ...found.sessions.filter((/** @type {Session} */ each) => !ids.has(each.id))];
       listState.value = found.more && cursor ? "more" : "all";
     });
@@ -68,6 +104,10 @@ export const findConversation = (id) => conversations.value.find((each) => each.
 /** Show this conversation where its time puts it. @param {Session} session */
 export function placeConversation(session) {
   const others = conversations.value.filter((each) => each.id !== session.id);
+  if (!isListed(session)) {
+    conversations.value = others;
+    return;
+  }
   const at = others.findIndex((each) => (each.updated ?? 0) <= (session.updated ?? 0));
   if (at < 0 && listState.value === "more") conversations.value = others;
   else conversations.value = at < 0 ? [...others, session] : [...others.slice(0, at), session, ...others.slice(at)];
@@ -115,6 +155,7 @@ async function start() {
   if (!who && loggedIn.value) return reconnected().then(start);
   caller.value = who;
   countQuestions();
+  loadFolders();
 }
 
 onEvent("session", noteChange);

@@ -1,5 +1,6 @@
 // Controls of the whole page: buttons, icons, dialogs, times, code and diffs.
 import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
+import { load, save } from "./storage.js";
 
 /** @typedef {import("./vendor/preact.js").Child} Child */
 
@@ -109,8 +110,19 @@ const ICONS = {
   edit: "M12 5l3 3-8.5 8.5H3.5v-3zM10.5 6.5l3 3", undo: "M7 5L4 8l3 3M4 8h7a4 4 0 0 1 0 8H8", branch: "M6 4v12M6 10c5 0 8 0 8-5M14 5h.01M6 4h.01M6 16h.01",
   refresh: "M15.5 8A6 6 0 1 0 16 11M16 4v4h-4", play: "M7 4.5v11l8-5.5z", pause: "M7 5v10M13 5v10", warn: "M10 3.5l7 12.5H3zM10 8v4M10 14.2h.01",
   external: "M8 4H4v12h12v-4M11 4h5v5M16 4l-7 7", lock: "M5 9h10v7.5H5zM7 9V6.5a3 3 0 0 1 6 0V9", sun: "M10 7a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM10 3v1M10 16v1M3 10h1M16 10h1M5 5l.7.7M14.3 14.3l.7.7M5 15l.7-.7M14.3 5.7L15 5",
+  columns: "M3 4h14v12H3zM10 4v12", link: "M8.5 11.5l3-3M9 6l1.5-1.5a3 3 0 0 1 5 5L14 11M11 14l-1.5 1.5a3 3 0 0 1-5-5L6 9", info: "M10 3.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM10 9.5v4M10 6.7h.01",
+  pin: "M7.5 3.5h5l-.7 5 2.7 3h-9l2.7-3zM10 11.5v5", folder: "M3 5h5l1.5 2H17v9H3z", archive: "M3 4h14v4H3zM4.5 8v8h11V8M8 11h4",
+  bell: "M5 14V9a5 5 0 0 1 10 0v5l1 1H4zM8.5 17h3", keyboard: "M2.5 5.5h15v9h-15zM5 8.5h.01M8 8.5h.01M11 8.5h.01M14 8.5h.01M6 11.5h8",
   file: "M5 3.5h6l4 4v9H5zM11 3.5v4h4", tool: "M4 6l4 4-4 4M10 15h6",
 };
+
+/** The same icon as a node, for messages. @param {string} name */
+export function makeIcon(name) {
+  const box = document.createElement("span");
+  box.className = "icon-box";
+  render(html`<${Icon} name=${name} size=${16} />`, box);
+  return box;
+}
 
 /** @param {{name: string, size?: number}} props */
 export function Icon({ name, size = 18 }) {
@@ -259,13 +271,54 @@ function diffClass(line) {
   return { "+": "added", "-": "removed", "@": "place" }[line[0] ?? ""];
 }
 
-/** A unified diff, coloured by line; long ones are cut until asked for. @param {{text: string, lines?: number}} props */
+/**
+ * The lines of a diff as rows of two sides: removed lines beside those that took their place.
+ * @param {string[]} lines @returns {[string | null, string | null, string?][]} Left, right, and the class of a row of its own.
+ */
+function pairLines(lines) {
+  /** @type {[string | null, string | null, string?][]} */
+  const rows = [];
+  /** @type {string[]} */
+  let removed = [];
+  const flush = () => {
+    rows.push(...removed.map((line) => /** @type {[string, null]} */ ([line, null])));
+    removed = [];
+  };
+  for (const line of lines) {
+    const kind = diffClass(line);
+    if (kind === "removed") removed.push(line.slice(1));
+    else if (kind === "added") rows.push([removed.shift() ?? null, line.slice(1)]);
+    else {
+      flush();
+      rows.push(kind ? [line, null, kind] : [line.slice(1), line.slice(1)]);
+    }
+  }
+  flush();
+  return rows;
+}
+
+/** Whether diffs are shown with two sides. */
+const twoSides = signal(load("diff") === "sides");
+
+/** @param {{lines: string[]}} props */
+const Sides = ({ lines }) => html`<div class="sides" tabindex="0"><table aria-label="Before and after"><tbody>${pairLines(lines).map(([left, right, kind], index) => (kind
+  ? html`<tr key=${index}><td colspan="2" class=${kind}>${showHidden(left ?? "")}</td></tr>`
+  : html`<tr key=${index}><td class=${right === null || left !== right ? (left === null ? "none" : "removed") : null}>${showHidden(left ?? "")}</td>
+    <td class=${left === null || left !== right ? (right === null ? "none" : "added") : null}>${showHidden(right ?? "")}</td></tr>`))}</tbody></table></div>`;
+
+/** A unified diff, coloured by line, or with its two sides; long ones are cut until asked for. @param {{text: string, lines?: number}} props */
 export function Diff({ text, lines = 400 }) {
   const [whole, setWhole] = useState(false);
+  const sides = twoSides.value;
+  const change = () => {
+    twoSides.value = !sides;
+    save("diff", sides ? "" : "sides");
+  };
   const all = text.replace(/\n$/, "").split("\n");
   const shown = whole ? all : all.slice(0, lines);
   return html`<div class="code-box diff" role="group" aria-label="Changes">
-    <pre tabindex="0">${shown.map((line, index) => html`<span key=${index} class=${diffClass(line)}>${showHidden(whole ? line : line.slice(0, 2000)) + "\n"}</span>`)}</pre>
+    <div class="code-copy"><${Button} kind="quiet" small icon="columns" label=${sides ? "One below the other" : "Side by side"} aria-pressed=${String(sides)} onClick=${change} /></div>
+    ${sides ? html`<${Sides} lines=${shown} />` : html`<pre tabindex="0">${shown.map((line, index) => html`<span key=${index} class=${diffClass(line)}>${showHidden(whole ? line : line.slice(0, 2000)) + "\n"}</span>`)}</pre>`}
     ${all.length > shown.length && html`<${Button} small onClick=${() => setWhole(true)}>Show all ${formatCount(all.length)} lines<//>`}
   </div>`;
 }

@@ -32,8 +32,8 @@ export async function addFile(file, setFiles) {
   }
 }
 
-/** @param {File} file @returns {Promise<string>} */
-function readDataUrl(file) {
+/** @param {Blob} file @returns {Promise<string>} */
+export function readDataUrl(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));

@@ -1,13 +1,14 @@
 // The screen of a conversation: header, transcript, what happens beside it, and the composer.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
-import { ApiError, download, get, patch, post } from "../api.js";
+import { ApiError, download, fetchBlob, get, patch, post } from "../api.js";
 import { go, href, route } from "../router.js";
 import { randomId } from "../storage.js";
 import { mayChange, placeConversation } from "../state.js";
-import { Button, IconButton, attempt, toast } from "../ui.js";
+import { Button, attempt, makeIcon, toast } from "../ui.js";
 import { Composer, insertion } from "./composer.js";
 import { Conversation, branch } from "./conversation.js";
-import { Header, listModels } from "./header.js";
+import { Header } from "./header.js";
+import { ModelButton, useModels } from "./models.js";
 import { Lazy } from "./lazy.js";
 import { describeItem, items, make } from "./nodes.js";
 import { outbox } from "./outbox.js";
@@ -28,6 +29,7 @@ function Screen({ id, number }) {
   const [conversation] = useState(() => (id ? new Conversation(id) : null));
   const [options, setOptions] = useState(/** @type {Record<string, string>} */ ({}));
   const [checkpoints, setCheckpoints] = useState(false);
+  const [sharing, setSharing] = useState(false);
   useEffect(() => {
     shown = conversation;
     return () => {
@@ -54,10 +56,11 @@ function Screen({ id, number }) {
     const session = `${NEW_NAME}${message.key.slice(0, 10) || randomId().slice(0, 10)}`;
     outbox.add({ ...message, session, body: { ...message.body, session } });
   };
-  return html`<${Header} conversation=${conversation} onCheckpoints=${() => setCheckpoints(true)} onCommand=${onCommand} />
+  return html`<${Header} conversation=${conversation} onCheckpoints=${() => setCheckpoints(true)} onShare=${() => setSharing(true)} />
     ${conversation ? html`<${Log} conversation=${conversation} number=${number} replies=${replies.value.get(id) ?? []} />` : html`<${Welcome} />`}
     <${Foot} conversation=${conversation} options=${options} setOptions=${setOptions} onCommand=${onCommand} onNew=${onNew} />
-    ${checkpoints && conversation && html`<${Lazy} path="./checkpoints.js" conversation=${conversation} onClose=${() => setCheckpoints(false)} />`}`;
+    ${checkpoints && conversation && html`<${Lazy} path="./checkpoints.js" conversation=${conversation} onClose=${() => setCheckpoints(false)} />`}
+    ${sharing && conversation && html`<${Lazy} path="./share.js" conversation=${conversation} onClose=${() => setSharing(false)} />`}`;
 }
 
 /** The conversation on the screen. @type {Conversation | null} */
@@ -135,7 +138,7 @@ function useEscape(conversation) {
 function Welcome() {
   const own = outbox.messages.value.filter((each) => each.session.startsWith(NEW_NAME));
   if (own.length) return html`<div class="log"><div class="column"><${OwnMessages} messages=${own} /></div></div>`;
-  return html`<div class="welcome"><p>What should we work on?</p></div>`;
+  return html`<${Lazy} path="./welcome.js" />`;
 }
 
 /** @param {{conversation: Conversation, number: number, replies: Reply[]}} props */
@@ -186,18 +189,96 @@ function showTools(event) {
   const node = /** @type {Element} */ (event.target).closest?.("article[data-run]");
   if (!node || node === tools.parentElement) return;
   if (!tools.childElementCount) {
-    for (const [act, label] of [["copy", "Copy"], ["branch", "Branch"], ["link", "Link"], ["details", "Details"]]) {
-      const button = /** @type {HTMLButtonElement} */ (make("button", "tool-button", label));
+    for (const [act, icon, label] of TOOLS) {
+      const button = /** @type {HTMLButtonElement} */ (make("button", "tool-button", makeIcon(icon)));
       button.type = "button";
       button.dataset.act = act;
+      button.title = label;
+      button.setAttribute("aria-label", label);
       tools.append(button);
     }
   }
   const item = items.get(node);
-  const branchButton = /** @type {HTMLElement} */ (tools.children[1]);
-  branchButton.hidden = !mayChange.value || !item?.number;
-  /** @type {HTMLElement} */ (tools.children[2]).hidden = !item?.number;
+  const [copy, edit, again, undo, branchButton, link] = /** @type {HTMLElement[]} */ ([...tools.children]);
+  const change = mayChange.value && Boolean(item?.run);
+  const lastRun = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".sheets article[data-run]"))].at(-1)?.dataset.run;
+  if (copy) copy.hidden = !item?.text;
+  if (edit) edit.hidden = !change || item?.role !== "user" || (item?.said ?? 1) > 1;
+  if (again) again.hidden = !change || item?.role !== "assistant" || item?.run !== lastRun;
+  if (undo) undo.hidden = !change || item?.role !== "user" || (item?.said ?? 1) > 1;
+  if (branchButton) branchButton.hidden = !mayChange.value || !item?.number;
+  if (link) link.hidden = !item?.number;
   node.append(tools);
+}
+
+/** What can be done with a message: what it does, its icon, its name. @type {[string, string, string][]} */
+const TOOLS = [
+  ["copy", "copy", "Copy"], ["edit", "edit", "Edit"], ["retry", "refresh", "Answer again"], ["undo", "undo", "Undo from here"],
+  ["branch", "branch", "Branch"], ["link", "link", "Copy the link"], ["details", "info", "Details"],
+];
+
+/** Write a message again: what followed it stays as a version. @param {HTMLElement} node @param {import("./nodes.js").Item} item @param {Conversation} conversation */
+function editMessage(node, item, conversation) {
+  const body = /** @type {HTMLElement | null} */ (node.querySelector(":scope > .body"));
+  if (!body || node.querySelector(".edit-message")) return;
+  const area = /** @type {HTMLTextAreaElement} */ (make("textarea"));
+  area.value = item.text ?? "";
+  area.dir = "auto";
+  area.setAttribute("aria-label", "Edited message");
+  const send = /** @type {HTMLButtonElement} */ (make("button", "button primary small", "Send"));
+  const cancel = /** @type {HTMLButtonElement} */ (make("button", "button small", "Cancel"));
+  cancel.type = "button";
+  const form = make("form", "edit-message", area, make("div", "answers", send, cancel));
+  const end = () => {
+    form.remove();
+    body.hidden = false;
+  };
+  cancel.addEventListener("click", end);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      /** @type {HTMLFormElement} */ (form).requestSubmit();
+    } else if (event.key === "Escape") end();
+    else return;
+    event.stopPropagation();
+    event.preventDefault();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!area.value.trim()) return;
+    send.disabled = true;
+    attempt(async () => {
+      const images = await Promise.all((item.images ?? []).map((each) => readPicture(`sessions/${conversation.id}/messages/${item.number}/images/${each.id}`)));
+      await conversation.rewind(item.run ?? "");
+      const body = { input: area.value, session: conversation.id, ...(images.length && { images }) };
+      outbox.add({ key: randomId(), session: conversation.id, text: area.value, body });
+      conversation.transcript?.scrollToEnd();
+    });
+  });
+  body.hidden = true;
+  body.after(form);
+  area.focus();
+}
+
+/** @param {string} path @returns {Promise<string>} A data URL. */
+async function readPicture(path) {
+  const { readDataUrl } = await import("./attachments.js");
+  return readDataUrl(await fetchBlob(path));
+}
+
+/** @param {HTMLElement} button */
+function enlarge(button) {
+  const picture = /** @type {HTMLImageElement | null} */ (button.querySelector("img"));
+  const dialog = /** @type {HTMLDialogElement} */ (make("dialog", "enlarged"));
+  const image = document.createElement("img");
+  image.src = picture?.src ?? "";
+  image.alt = "Picture";
+  dialog.setAttribute("aria-label", "Picture");
+  dialog.append(image);
+  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 /** @param {MouseEvent} event @param {Conversation} conversation */
@@ -218,8 +299,20 @@ async function onAct(event, conversation) {
         return copyText(button, `${location.href.split("#")[0]}${href("c", conversation.id, "m", item?.number ?? 0)}`);
       case "details":
         return toggleDetails(/** @type {HTMLElement} */ (node), item);
+      case "edit":
+        return node && item && editMessage(node, item, conversation);
+      case "retry":
+        return conversation.retry();
+      case "undo":
+        await conversation.rewind(item?.run ?? "");
+        insertion.value = item?.text ?? "";
+        return toast("Undone. Files that were changed stay as they are.", { action: { label: "Redo", act: () => conversation.runCommand("/redo") } });
+      case "version":
+        return conversation.showVersion(button.dataset.run ?? "");
+      case "enlarge":
+        return enlarge(button);
       case "download":
-        return download(`downloads/${button.dataset.file}`, button.dataset.name ?? "file");
+        return download(button.dataset.path ?? "", button.dataset.name ?? "file");
     }
   });
 }
@@ -227,6 +320,7 @@ async function onAct(event, conversation) {
 /** @param {HTMLElement} button @param {string} text */
 async function copyText(button, text) {
   await navigator.clipboard.writeText(text);
+  if (button.classList.contains("tool-button")) return toast("Copied.");
   const label = button.textContent;
   button.textContent = "Copied";
   setTimeout(() => (button.textContent = label), 1_500);
@@ -282,9 +376,9 @@ function Foot({ conversation, options, setOptions, onCommand, onNew }) {
     <//></footer>`;
 }
 
-/** Model, permission mode and effort. @param {{conversation: Conversation | null, options: Record<string, string>, setOptions: (options: Record<string, string>) => void}} props */
+/** Model, permission mode and effort; the model that answers is always named. @param {{conversation: Conversation | null, options: Record<string, string>, setOptions: (options: Record<string, string>) => void}} props */
 function Choices({ conversation, options, setOptions }) {
-  const [known, setKnown] = useState(/** @type {{current: string, models: {name: string}[]}} */ ({ current: "", models: [] }));
+  const known = useModels();
   const session = conversation?.session.value;
   const model = (conversation ? session?.model : options.model) ?? "";
   const mode = (conversation ? session?.permission_mode : options.permission_mode) || "ask";
@@ -294,13 +388,8 @@ function Choices({ conversation, options, setOptions }) {
     if (conversation) attempt(() => conversation.change({ [name]: value }));
     else setOptions({ ...options, [name]: value });
   };
-  const load = () => listModels().then(setKnown);
-  const names = [...new Set([model, ...known.models.map((each) => each.name)])].filter(Boolean);
-  const short = (/** @type {string} */ name) => name.split("/").pop() ?? name;
-  return html`<select class="quiet-select" aria-label="Model" title=${model || known.current || "Default model"} value=${model} onFocus=${load} onPointerDown=${load} onChange=${changed("model")}>
-      <option value="" selected=${!model}>${known.current ? `Default (${short(known.current)})` : "Model"}</option>
-      ${names.map((name) => html`<option key=${name} value=${name} selected=${name === model}>${short(name)}</option>`)}
-    </select>
+  const choose = (/** @type {string} */ value) => (conversation ? attempt(() => conversation.change({ model: value })) : setOptions({ ...options, model: value }));
+  return html`<${ModelButton} known=${known} model=${model} onChoose=${choose} />
     <select class="quiet-select" aria-label="Permission mode" value=${mode} onChange=${changed("permission_mode")}>
       ${Object.entries(MODES).map(([value, label]) => html`<option key=${value} value=${value} selected=${value === mode}>${label}</option>`)}
     </select>

@@ -232,6 +232,25 @@ export class Conversation {
     this.#updateSoon();
   }
 
+  /** Take a run and all after it out of the conversation. @param {string} run */
+  async rewind(run) {
+    await post(`sessions/${this.id}/rewind`, { run });
+    await this.reload();
+  }
+
+  /** Ask the last message again; the answer before stays as a version. */
+  async retry() {
+    const { run } = await post(`sessions/${this.id}/retry`);
+    await this.reload();
+    this.follow(run);
+  }
+
+  /** Show another version of a message, with what followed it. @param {string} run */
+  async showVersion(run) {
+    await post(`sessions/${this.id}/versions`, { run });
+    await this.reload();
+  }
+
   /** Run a command such as /undo 2. @param {string} text */
   async runCommand(text) {
     const done = await post(`sessions/${this.id}/commands`, { text });

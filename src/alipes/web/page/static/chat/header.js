@@ -1,6 +1,6 @@
 // The head of a conversation: its title, where it comes from, and what can be done with it.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { get } from "../api.js";
+import { href } from "../router.js";
 import { mayChange } from "../state.js";
 import { IconButton, attempt } from "../ui.js";
 import { Lazy } from "./lazy.js";
@@ -8,8 +8,8 @@ import { drawer } from "./list.js";
 
 /** @typedef {import("./conversation.js").Conversation} Conversation */
 
-/** @param {{conversation: Conversation | null, onCheckpoints: () => void, onCommand: (text: string) => Promise<unknown>}} props */
-export function Header({ conversation, onCheckpoints, onCommand }) {
+/** @param {{conversation: Conversation | null, onCheckpoints: () => void, onShare: () => void}} props */
+export function Header({ conversation, onCheckpoints, onShare }) {
   const session = conversation?.session.value;
   const [editing, setEditing] = useState(false);
   const [open, setOpen] = useState(false);
@@ -29,12 +29,12 @@ export function Header({ conversation, onCheckpoints, onCommand }) {
       ${editing
         ? html`<${TitleInput} title=${session?.title ?? title} done=${rename} cancel=${() => setEditing(false)} />`
         : html`<h1 title=${title} onDblClick=${() => mayChange.value && session && setEditing(true)}><bdi>${title}</bdi></h1>`}
-      ${session?.origin && html`<p class="muted small"><bdi>${session.origin}</bdi></p>`}
+      ${session?.origin && html`<p class="muted small"><bdi>${session.origin}</bdi>${session.parent ? html` · <a href=${href("c", session.parent)}>branch of another conversation</a>` : ""}${session.workdir ? html` · <bdi title=${session.workdir}>${session.workdir.split("/").pop()}</bdi>` : ""}</p>`}
     </div>
     ${conversation && session && html`<div class="menu" ref=${box}>
       <${IconButton} icon="more" label="Conversation menu" aria-haspopup="menu" aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)} />
       ${open && html`<${Lazy} path="./menu.js" conversation=${conversation} box=${box} onClose=${() => setOpen(false)} onCheckpoints=${onCheckpoints}
-        onCommand=${onCommand} onRename=${() => setEditing(true)} />`}</div>`}
+        onShare=${onShare} onRename=${() => setEditing(true)} />`}</div>`}
   </header>`;
 }
 
@@ -53,16 +53,4 @@ function TitleInput({ title, done, cancel }) {
   };
   return html`<input ref=${input} class="title-input" dir="auto" aria-label="Title" maxlength="200" value=${title} onKeyDown=${onKey}
     onBlur=${(/** @type {Event} */ event) => done(/** @type {HTMLInputElement} */ (event.currentTarget).value)} />`;
-}
-
-/** @type {Promise<{current: string, models: {name: string}[]}> | null} */
-let models = null;
-
-/** @returns {Promise<{current: string, models: {name: string}[]}>} */
-export function listModels() {
-  models ??= get("model-choices").catch(() => {
-    models = null;
-    return { current: "", models: [] };
-  });
-  return models;
 }

@@ -1,6 +1,7 @@
 // Builds the nodes of messages: texts, tool calls as one folded line, thinking, pictures, files, endings.
-import { writeMarkdown, colourDiff } from "../markdown.js";
-import { formatDuration, formatSize, formatTime, formatCount, formatMoney } from "../ui.js";
+import { html, render } from "../vendor/preact.js";
+import { writeMarkdown } from "../markdown.js";
+import { Diff, formatDuration, formatSize, formatTime, formatCount, formatMoney, makeIcon } from "../ui.js";
 import { fetchBlob, text as fetchText } from "../api.js";
 
 /**
@@ -21,7 +22,7 @@ import { fetchBlob, text as fetchText } from "../api.js";
  * @property {number} number 0: not known yet. @property {string} [run] @property {number} [said] @property {string} role
  * @property {string} [text] @property {number} [created] @property {string} [model] @property {Usage | null} [usage]
  * @property {string} [thinking] @property {Call[]} [calls] @property {Result[]} [results] @property {Picture[]} [images]
- * @property {FileInfo[]} [files] @property {boolean} [partial] @property {boolean} [truncated] @property {number} [length] @property {string} [sender] @property {string} [via]
+ * @property {FileInfo[]} [files] @property {{id: number, name: string, details: string}[]} [attached] @property {boolean} [partial] @property {boolean} [truncated] @property {number} [length] @property {string} [sender] @property {string} [via]
  */
 
 const COMMANDS = new Set(["terminal", "process", "execute_code"]);
@@ -168,6 +169,8 @@ export class MessageNodes {
   addAttachments(node, item) {
     if (item.images?.length) node.append(this.#pictures(item.images, item.number, ""));
     if (item.files?.length) node.append(fileList(item.files));
+    const others = (item.attached ?? []).filter((each) => !(item.images?.length && each.details.startsWith("image/")));
+    if (others.length) node.append(make("div", "files", ...others.map((each) => fileButton(each.name, each.details, `sessions/${this.session}/messages/${item.number}/attached/${each.id}`))));
   }
 
   /** @param {Picture[]} pictures @param {number} number @param {string} part */
@@ -238,7 +241,10 @@ function showPicture(place, fetchPicture) {
       image.alt = "Picture";
       image.src = URL.createObjectURL(blob);
       await image.decode();
-      place.replaceChildren(image);
+      const button = actButton("", "enlarge", "enlarge");
+      button.setAttribute("aria-label", "Enlarge the picture");
+      button.append(image);
+      place.replaceChildren(button);
     } catch {
       place.replaceChildren(make("span", "muted", "This picture cannot be shown."));
     }
@@ -248,15 +254,40 @@ function showPicture(place, fetchPicture) {
 
 /** @param {FileInfo[]} files */
 function fileList(files) {
-  const box = make("div", "files");
-  for (const file of files) {
-    const button = actButton("", "download", "file");
-    button.dataset.file = file.id;
-    button.dataset.name = file.name;
-    button.append(isolated(file.name), make("span", "muted", file.size ? ` ${formatSize(file.size)}` : ""));
-    box.append(button);
-  }
-  return box;
+  return make("div", "files", ...files.map((file) => fileButton(file.name, file.size ? formatSize(file.size) : "", `downloads/${file.id}`)));
+}
+
+/** @param {string} name @param {string} details @param {string} path Where it is downloaded from. */
+function fileButton(name, details, path) {
+  const button = actButton("", "download", "file");
+  button.dataset.path = path;
+  button.dataset.name = name;
+  button.append(makeIcon("file"), isolated(name), make("span", "muted", ` ${details}`));
+  return button;
+}
+
+/**
+ * Which version of a message is shown, and the way to the others; replaces what was there before.
+ * @param {HTMLElement} node @param {string} run @param {string[] | undefined} versions The runs, in order.
+ */
+export function setVersions(node, run, versions) {
+  node.querySelector(":scope > .versions")?.remove();
+  const at = versions?.indexOf(run) ?? -1;
+  if (!versions || at < 0 || versions.length < 2) return;
+  const box = make("div", "versions");
+  box.setAttribute("role", "group");
+  box.setAttribute("aria-label", "Versions of this message");
+  const step = (/** @type {number} */ to, /** @type {string} */ icon, /** @type {string} */ label) => {
+    const button = actButton("", "version", "tool-button");
+    button.dataset.run = versions[to] ?? "";
+    button.disabled = !versions[to];
+    button.setAttribute("aria-label", label);
+    button.title = label;
+    button.append(makeIcon(icon));
+    return button;
+  };
+  box.append(step(at - 1, "left", "Previous version"), make("span", "", `${at + 1}/${versions.length}`), step(at + 1, "right", "Next version"));
+  node.append(box);
 }
 
 /** @param {Result} result */
@@ -343,17 +374,24 @@ export class CallLine {
     this.node.querySelector(".call-body")?.remove();
     const body = make("div", "call-body");
     for (const [name, value] of describeArguments(this.call)) {
+      if (name === "patch" || name === "diff") {
+        body.append(make("div", "call-name", name), makeDiff(value));
+        continue;
+      }
       const text = make("pre", "call-text");
       text.tabIndex = 0;
       showFolded(text, value, showPlain);
-      if (name === "patch" || name === "diff") colourDiff(text);
       body.append(make("div", "call-name", name), text);
     }
     if (this.#result) {
       const text = make("pre", "call-text");
       text.tabIndex = 0;
-      this.#showResult(text, this.#result);
-      body.append(make("div", "call-name", "result"), text);
+      const shown = this.#result.text ?? "";
+      if (!this.#result.truncated && /^(diff --git |--- )/m.test(shown.slice(0, 400))) body.append(make("div", "call-name", "result"), makeDiff(shown));
+      else {
+        this.#showResult(text, this.#result);
+        body.append(make("div", "call-name", "result"), text);
+      }
     }
     this.node.append(body);
   }
@@ -362,7 +400,6 @@ export class CallLine {
   #showResult(box, result) {
     const text = result.text ?? "";
     showFolded(box, text || "(empty)", showPlain);
-    if (/^(diff --git |--- )/m.test(text.slice(0, 400)) && text.length < FOLD_CHARS) colourDiff(box);
     if (!result.truncated) return;
     const button = /** @type {HTMLButtonElement} */ (actButton(`Show all ${formatCount(result.length)} characters`, ""));
     button.addEventListener("click", async () => {
@@ -374,6 +411,13 @@ export class CallLine {
     });
     box.append(make("p", "", button));
   }
+}
+
+/** @param {string} text */
+function makeDiff(text) {
+  const box = make("div", "call-diff");
+  render(html`<${Diff} text=${text} />`, box);
+  return box;
 }
 
 /** A text of any length, in pieces that the browser lays out when they are near. @param {HTMLElement} box @param {string} text */

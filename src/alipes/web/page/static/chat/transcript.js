@@ -1,7 +1,7 @@
 // The messages of a conversation in sheets of 50. Sheets that are far away are not laid out; a reader is never moved.
 import { signal } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { MessageNodes, buildEnding, items, make, setNumber } from "./nodes.js";
+import { MessageNodes, buildEnding, items, make, setNumber, setVersions } from "./nodes.js";
 
 const SHEET = 50;
 const PER_FRAME = 6;
@@ -9,7 +9,7 @@ const NEAR_PX = 4_000;
 const END_PX = 48;
 
 /** @typedef {import("./nodes.js").Item} Item */
-/** @typedef {{status?: string, detail?: string, created?: number, ended?: number}} RunFacts */
+/** @typedef {{status?: string, detail?: string, created?: number, ended?: number, versions?: string[]}} RunFacts */
 /**
  * @typedef {object} Page
  * @property {Item[]} messages @property {number} first @property {number} last @property {number} total
@@ -144,6 +144,7 @@ export class Transcript {
       const next = page.messages[index + 1];
       const node = this.nodes.build(item);
       if (node) built.push(node);
+      if (node && item.role === "user" && item.run) setVersions(node, item.run, page.runs?.[item.run]?.versions);
       const ends = item.run && next?.run !== item.run && (next || !page.more_after);
       const ending = ends ? buildEnding(page.runs?.[item.run ?? ""] ?? {}) : null;
       if (ending) built.push(ending);
@@ -206,7 +207,7 @@ export class Transcript {
     if (this.#closed) return [];
     if (page.total < before) return (await this.open()).messages;
     page.messages.forEach((item, index) => {
-      this.#place(item);
+      this.#place(item, page.runs?.[item.run ?? ""] ?? {});
       this.last = item.number;
       const next = page.messages[index + 1];
       if (item.run && next?.run !== item.run) this.addEnding(item.run, page.runs?.[item.run] ?? {});
@@ -214,15 +215,13 @@ export class Transcript {
     return page.messages;
   }
 
-  /** @param {Item} item */
-  #place(item) {
+  /** @param {Item} item @param {RunFacts} facts */
+  #place(item, facts) {
     const known = item.run && item.said ? this.find(item.run, item.said) : null;
-    if (known) {
-      setNumber(known, { ...items.get(known), ...item });
-      return;
-    }
-    const node = this.nodes.build(item);
-    if (node) this.append(node);
+    const node = known ?? this.nodes.build(item);
+    if (known) setNumber(known, { ...items.get(known), ...item });
+    else if (node) this.append(node);
+    if (node && item.role === "user" && item.run) setVersions(node, item.run, facts.versions);
   }
 
   /** @param {string} run @param {RunFacts} facts */
