@@ -8,8 +8,10 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 
 from playwright.async_api import expect
 
+from tests.page.screen_steps import call
 from tests.page.test_chat import send
-from tests.world.model_server import Say
+from tests.world.model_server import Call, Calls, Say
+from tests.world.pictures import PNG
 
 pytestmark = [pytest.mark.deadline(180), pytest.mark.service("chromium")]
 TURNS = 70
@@ -73,7 +75,7 @@ async def test_a_link_to_a_message_opens_it_and_the_latest_is_one_click_away(sit
         await expect(page.get_by_role("log").get_by_text(f"question {TURNS}", exact=True)).to_be_in_viewport()
 
 
-async def test_the_menu_renames_undoes_branches_and_deletes(site):
+async def test_the_menu_renames_branches_and_deletes(site):
     async with site(answer) as running:
         page = await running.log_in()
         await send(page, "first")
@@ -86,15 +88,15 @@ async def test_the_menu_renames_undoes_branches_and_deletes(site):
             await page.get_by_role("menuitem", name=name).click()
 
         await choose("Rename")
-        await page.get_by_label("Title").fill("A better title")
-        await page.get_by_label("Title").press("Enter")
+        title = page.get_by_role("textbox", name="Title")
+        await title.fill("A better title")
+        await title.press("Enter")
         await expect(page.locator(".conversation-title")).to_have_text("A better title")
-        await choose("Undo the last turn")
-        await expect(page.locator(".msg.user .body")).to_have_text(["first"])
         original = page.url
         await choose("Branch")
         await expect(page).not_to_have_url(original)
-        await expect(page.locator(".msg.user .body")).to_have_text(["first"])
+        await expect(page.locator(".msg.user .body")).to_have_text(["first", "second"])
+        await expect(page.get_by_role("link", name="branch of another conversation")).to_be_visible()
         await choose("Delete")
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(page).to_have_url(re.compile("#/new$"))
@@ -108,14 +110,18 @@ async def test_model_permission_mode_and_effort_are_kept_for_the_conversation(si
         await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
         await page.get_by_label("Permission mode").select_option("plan")
         await page.get_by_label("Thinking effort").select_option("high")
-        await page.get_by_label("Model").focus()
-        await expect(page.get_by_label("Model").locator("option[value='test/scripted']")).to_have_count(1)
-        await page.get_by_label("Model").select_option("test/scripted")
-        await expect(page.get_by_label("Model")).to_have_value("test/scripted")
+        model = page.locator(".model-button")
+        await expect(model).to_have_text("scripted test")
+        await model.click()
+        await page.get_by_role("searchbox", name="Find a model").fill("scrip")
+        await page.keyboard.press("ArrowDown")
+        async with page.expect_response(lambda answer: answer.request.method == "PATCH"):
+            await page.keyboard.press("Enter")
+        await expect(model).to_have_accessible_name("Model: test/scripted")
         await page.reload()
         await expect(page.get_by_label("Permission mode")).to_have_value("plan")
         await expect(page.get_by_label("Thinking effort")).to_have_value("high")
-        await expect(page.get_by_label("Model")).to_have_value("test/scripted")
+        assert (await call(page, "GET", "sessions"))["sessions"][0]["model"] == "test/scripted"
 
 
 async def test_a_command_is_completed_and_its_reply_shown(site):
@@ -137,10 +143,121 @@ async def test_the_whole_chat_works_on_a_narrow_phone(site):
         await page.locator("textarea").fill("hello\nthere")
         await page.locator("textarea").press("Enter")
         await expect(page.locator("textarea")).to_have_value(re.compile("hello"))
-        await page.get_by_role("button", name="Send").tap()
+        await page.get_by_role("button", name="Send", exact=True).tap()
         await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
         await page.get_by_role("button", name="Open the menu").tap()
         await expect(page.locator(".conversation")).to_be_in_viewport()
         await page.locator(".conversation").tap()
         await expect(page.locator(".conversation")).not_to_be_in_viewport()
         assert await page.evaluate("document.documentElement.scrollWidth") == 320
+
+
+def number_answers():
+    """A model that numbers its answers."""
+    count = iter(range(1, 100))
+    return lambda body: Say(f"answer {next(count)} to {body['messages'][-1]['content'][:40]}")
+
+
+async def test_a_message_is_edited_and_every_version_can_be_shown(site):
+    async with site(number_answers()) as running:
+        page = await running.log_in()
+        await send(page, "first")
+        answers = page.locator(".sheets .msg.assistant .body")
+        await expect(answers).to_have_text(["answer 1 to first"])
+        await send(page, "then")
+        await expect(answers).to_have_text(["answer 1 to first", "answer 2 to then"])
+        await page.locator(".msg.user").first.hover()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_label("Edited message").fill("better")
+        await page.get_by_label("Edited message").press("Enter")
+        await expect(answers).to_have_text(["answer 3 to better"])
+        versions = page.get_by_role("group", name="Versions of this message")
+        await expect(versions).to_have_text("2/2")
+        await versions.get_by_role("button", name="Previous version").click()
+        await expect(answers).to_have_text(["answer 1 to first", "answer 2 to then"])
+        await page.reload()
+        await expect(versions).to_have_text("1/2")
+        await versions.get_by_role("button", name="Next version").click()
+        await expect(answers).to_have_text(["answer 3 to better"])
+
+
+async def test_an_answer_is_given_again_and_undone_at_its_message(site):
+    async with site(number_answers()) as running:
+        page = await running.log_in()
+        await send(page, "first")
+        answers = page.locator(".sheets .msg.assistant .body")
+        await expect(answers).to_have_text(["answer 1 to first"])
+        for number in (2, 3):
+            await answers.hover()
+            await page.get_by_role("button", name="Answer again").click()
+            await expect(answers).to_have_text([f"answer {number} to first"])
+            await expect(page.locator(".versions")).to_have_text(f"{number}/{number}")
+        await page.get_by_role("button", name="Previous version").click()
+        await expect(answers).to_have_text(["answer 2 to first"])
+        await expect(page.locator(".reply")).to_have_count(0)
+        await page.locator(".msg.user").hover()
+        await page.get_by_role("button", name="Undo from here").click()
+        await expect(page.locator(".sheets .msg")).to_have_count(0)
+        await expect(page.locator("textarea")).to_have_value("first")
+        await page.get_by_role("button", name="Redo").click()
+        await expect(answers).to_have_text(["answer 2 to first"])
+
+
+async def test_a_file_of_a_message_is_a_chip_and_a_picture_is_enlarged(site, tmp_path):
+    (tmp_path / "notes.csv").write_text("a;b")
+    (tmp_path / "dot.png").write_bytes(PNG)
+    async with site((Say("Seen."),)) as running:
+        page = await running.log_in()
+        await page.locator("input[type=file]").set_input_files([tmp_path / "notes.csv", tmp_path / "dot.png"])
+        await expect(page.locator(".attachment")).to_have_count(2)
+        await expect(page.get_by_text("uploading")).to_have_count(0)
+        await send(page, "look")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        await page.reload()
+        mine = page.locator(".msg.user")
+        await expect(mine.locator(".body")).to_have_text("look")
+        chip = mine.get_by_role("button", name="notes.csv")
+        async with page.expect_download() as saved:
+            await chip.click()
+        assert (await (await saved.value).path()).read_text() == "a;b"
+        await mine.get_by_role("button", name="Enlarge the picture").click()
+        await expect(page.locator("dialog.enlarged img")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.locator("dialog.enlarged")).to_have_count(0)
+
+
+async def test_a_diff_is_shown_with_its_two_sides(site):
+    patch = "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
+    script = (Calls((Call("patch", {"patch": patch}),)), Say("Done."))
+    async with site(script) as running:
+        page = await running.log_in()
+        await send(page, "change it")
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("Done.")
+        await page.locator(".call summary").first.click()
+        await page.get_by_role("button", name="Side by side").first.click()
+        row = page.locator(".sides tr", has=page.locator(".removed"))
+        await expect(row.locator("td")).to_have_text(["two", "three"])
+
+
+async def test_a_shared_conversation_is_read_without_a_login_until_its_link_is_ended(site):
+    async with site((Say("**Bring** an umbrella."), Say("No, it is dry."))) as running:
+        page = await running.log_in()
+        await send(page, "Will it rain?")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        await page.get_by_role("button", name="Conversation menu").click()
+        await page.get_by_role("menuitem", name="Share").click()
+        await page.get_by_role("button", name="Make a link").click()
+        link = await page.get_by_role("group", name="Link").locator("code").inner_text()
+        await page.get_by_role("button", name="Close", exact=True).click()
+        await send(page, "And now?")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(2)
+        guest = await (await running.open_context()).new_page()
+        answer = await guest.goto(link)
+        assert answer.status == 200 and "sandbox" in answer.headers["content-security-policy"]
+        await expect(guest.locator("strong")).to_have_text("Bring")
+        await expect(guest.get_by_text("it is dry")).to_have_count(0)
+        assert str(running.home.path) not in await guest.content()
+        assert (await guest.goto(f"{running.url}v1/sessions")).status == 401
+        (share,) = (await call(page, "GET", f"sessions/{page.url.rpartition('/')[2]}/shares"))["shares"]
+        await call(page, "DELETE", f"shares/{share['id']}")
+        assert (await guest.goto(link)).status == 404

@@ -105,6 +105,7 @@ class ExportedTurn(msgspec.Struct):
     ending: str | None
     detail: str
     undone: bool = False
+    ended: float | None = None
 
 
 class ExportedDocument(msgspec.Struct):

@@ -8,6 +8,8 @@ import re
 import pytest
 
 from alipes.cli.main import main
+from alipes.kernel.messages import Text, assistant, user
+from alipes.kernel.turns import Address, Inbound, Said
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.store.sql.browsers import BrowserStore
 from alipes.store.sqlite.store import open_store
@@ -148,3 +150,34 @@ def test_invalid_settings_are_named(seen, home, setting, why):
 def test_a_key_cannot_be_called_like_the_browsers(home, capsys):
     assert main(["serve", "key", "add", "page"]) == 2
     assert "browsers" in capsys.readouterr().err
+
+
+def test_a_conversation_is_written_as_one_file_and_shared_by_a_link_that_can_be_ended(home, seen, served, tmp_path):
+    async def talk():
+        async with open_store(home) as store:
+            place = Address("terminal", "work")
+            await store.turns.accept(Inbound("1", place, "owner", "Will it rain?", workdir="/secret/folder"))
+            turn = await store.turns.claim_next(place.key)
+            await store.turns.record(turn, Said(user("Will it rain?")))
+            await store.turns.record(turn, Said(assistant(Text("Yes <b>today</b>."))))
+            await store.turns.finish(turn, "answered", "")
+
+    asyncio.run(talk())
+    file = tmp_path / "rain.html"
+    assert seen("share", "Will it rain?", "--file", str(file)) == (0, f"Written to {file}.\n", "")
+    page = file.read_text()
+    assert "Yes &lt;b&gt;today&lt;/b&gt;." in page and "/secret/folder" not in page
+    status, link, note = seen("share", "Will it rain?", "--days", "3")
+    assert status == 0 and re.fullmatch(r"http://127.0.0.1:8742/shared/[\w-]{43}\n", link)
+    assert "for 3 d" in note
+    (shared,) = json.loads(seen("shares", "--json")[1])
+    assert link.strip().rpartition("/")[2] not in json.dumps(shared)
+    assert seen("unshare", shared["id"])[0] == 0
+    assert seen("unshare", shared["id"])[0] == 2
+    assert "No conversation is shared" in seen("shares")[1]
+
+
+def test_a_link_needs_a_server_and_a_file_does_not(home, seen):
+    status, _, why = seen("share", "x")
+    assert status == 1 and "--file" in why
+    assert seen("share", "x", "--days", "0")[0] == 2

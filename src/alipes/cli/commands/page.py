@@ -107,7 +107,7 @@ def _share(settings: Settings, name: str, days: int) -> int:
         return EXIT_NOT_SERVED
 
     async def act(store: Store) -> tuple[str, Share, str]:
-        facts = await store.archive.resolve(name)
+        facts = await store.archive.resolve(name, title_start=True)
         return (facts.title, *await store.shares.add(facts.id, days))
 
     title, share, token = run_in_store(settings, act)
@@ -125,7 +125,7 @@ def _share(settings: Settings, name: str, days: int) -> int:
 
 def _write(settings: Settings, name: str, file: str) -> int:
     async def act(store: Store) -> str:
-        exported = await store.archive.export((await store.archive.resolve(name)).id)
+        exported = await store.archive.export((await store.archive.resolve(name, title_start=True)).id)
         return to_html(exported, shared=time.time())
 
     text = run_in_store(settings, act)

@@ -62,4 +62,5 @@ class ApiKeyStore(SqlRows):
 
 def _to_key(row: tuple[Any, ...]) -> ApiKey:
     *facts, unlisted = row
-    return ApiKey(*facts, bool(unlisted))
+    name, scope, created, expires, rate = facts
+    return ApiKey(name, scope, created, expires, rate, bool(unlisted))

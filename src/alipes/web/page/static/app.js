@@ -1,10 +1,13 @@
 // The page: login screen, sidebar, and the screen that the address names.
-import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
+import { computed, html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
 import { loggedIn } from "./api.js";
-import { route } from "./router.js";
+import { pageTitle, route } from "./router.js";
 import { connected } from "./live.js";
 import { Sidebar, drawer } from "./chat/list.js";
 import { Lazy } from "./chat/lazy.js";
+import { isShortcut } from "./appearance.js";
+import { unseen } from "./notices.js";
+import { waiting } from "./state.js";
 import { IconButton } from "./ui.js";
 import "./chat/outbox.js";
 
@@ -77,7 +80,7 @@ function NoScreen({ name }) {
 /** @param {string | undefined} title */
 function useTitle(title) {
   useEffect(() => {
-    if (title) document.title = `${title} · alipes`;
+    if (title) pageTitle.value = title;
   }, [title]);
 }
 
@@ -86,6 +89,13 @@ function skipToMain(event) {
   event.preventDefault();
   document.getElementById("main")?.focus();
 }
+
+/** Open questions, and answers that arrived while nobody looked, are counted in the title of the tab. */
+const tabTitle = computed(() => {
+  const count = waiting.value + unseen.value;
+  return `${count ? `(${count}) ` : ""}${pageTitle.value ? `${pageTitle.value} · ` : ""}alipes`;
+});
+tabTitle.subscribe((title) => (document.title = title));
 
 const redeeming = signal(location.hash.startsWith("#login="));
 
@@ -108,10 +118,15 @@ addEventListener("hashchange", async () => {
   (await import("./login.js")).redeem(code);
 });
 addEventListener("keydown", async (event) => {
-  if (!loggedIn.value || event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
-  event.preventDefault();
-  await loadStyles("screens.css");
-  (await import("./palette.js")).openPalette();
+  if (!loggedIn.value) return;
+  if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    await loadStyles("screens.css");
+    (await import("./palette.js")).openPalette();
+  } else if (isShortcut(event)) {
+    event.preventDefault();
+    (await import("./shortcuts.js")).run(/^[?/]$/.test(event.key) ? event.key : event.code.slice(3).toLowerCase());
+  }
 });
 // a keyboard on the screen covers the page in some browsers: what is written and the stop button stay above it
 visualViewport?.addEventListener("resize", () => {

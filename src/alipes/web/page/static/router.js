@@ -25,6 +25,8 @@ function decode(word) {
 }
 
 export const route = signal(parse());
+/** What the tab is called, before the name of the program. */
+export const pageTitle = signal("");
 
 addEventListener("hashchange", () => {
   if (!location.hash.startsWith("#login=")) route.value = parse();

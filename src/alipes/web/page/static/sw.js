@@ -13,6 +13,20 @@ worker.addEventListener("fetch", (event) => {
   else if (path.startsWith("static/")) event.respondWith(fetchFile(event.request));
 });
 
+worker.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(openAt(String(event.notification.data ?? "")));
+});
+
+/** Show the page at the place that a notification names. @param {string} path */
+async function openAt(path) {
+  const address = new URL(`./#/${path}`, worker.location.href).href;
+  const [open] = await worker.clients.matchAll({ type: "window" });
+  if (!open) return worker.clients.openWindow(address);
+  await open.focus();
+  return open.navigate(address);
+}
+
 /** The page from the server; the stored one while the server is away. @param {Request} request */
 async function fetchPage(request) {
   const cache = await caches.open(CACHE);

@@ -1,6 +1,6 @@
 // The head of a conversation: its title, where it comes from, and what can be done with it.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { href } from "../router.js";
+import { href, pageTitle } from "../router.js";
 import { mayChange } from "../state.js";
 import { IconButton, attempt } from "../ui.js";
 import { Lazy } from "./lazy.js";
@@ -16,7 +16,7 @@ export function Header({ conversation, onCheckpoints, onShare }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const title = session?.title || session?.preview || session?.name || (conversation ? "" : "New conversation");
   useEffect(() => {
-    document.title = `${title || "Conversation"} · alipes`;
+    pageTitle.value = title || "Conversation";
   }, [title]);
   /** @param {string} name */
   const rename = async (name) => {

@@ -51,6 +51,7 @@ export function Sidebar({ screens }) {
     <${NameDialog} />
     <details class="manage" open=${managed.includes(route.value.name)}><summary>Manage</summary>
       ${managed.map((name) => html`<${SideLink} key=${name} name=${name} title=${screens[name]} />`)}
+      <button type="button" class="side-link" onClick=${() => import("../shortcuts.js").then(({ showKeys }) => showKeys())}><${Icon} name="keyboard" /><span>Appearance and keys</span><kbd>?</kbd></button>
     </details>
   </nav>`;
 }

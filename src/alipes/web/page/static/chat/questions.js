@@ -59,10 +59,10 @@ function Approval({ question, conversation }) {
       ${question.rule && has("session") && html`<br />“Conversation” and “always” would allow: <code>${showHidden(question.rule)}</code>`}</p>
     ${mayChange.value
       ? html`<div class="answers">
-          ${has("once") && html`<${Button} kind="primary" onClick=${() => answer({ choice: "once" })}>${CHOICES.once}<//>`}
+          ${has("once") && html`<${Button} kind="primary" data-choice="once" onClick=${() => answer({ choice: "once" })}>${CHOICES.once}<//>`}
           ${has("session") && html`<${Button} onClick=${() => answer({ choice: "session" })}>${CHOICES.session}<//>`}
           ${has("always") && html`<${Button} aria-expanded=${more === "always"} onClick=${() => setMore(more === "always" ? "" : "always")}>${CHOICES.always}<//>`}
-          ${has("no") && html`<${Button} kind="danger" onClick=${() => answer({ choice: "no" })}>${CHOICES.no}<//>
+          ${has("no") && html`<${Button} kind="danger" data-choice="no" onClick=${() => answer({ choice: "no" })}>${CHOICES.no}<//>
             <${Button} kind="quiet" aria-expanded=${more === "no"} onClick=${() => setMore(more === "no" ? "" : "no")}>${DENY_WITH_REASON}<//>`}
         </div>`
       : html`<p class="muted">This browser may only read.</p>`}

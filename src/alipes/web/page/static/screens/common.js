@@ -1,6 +1,7 @@
 // What all screens share: their style, data loaded with its loading and error states, and lists of facts.
 import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
 import { onEvent } from "../live.js";
+import { pageTitle } from "../router.js";
 import { drawer } from "../chat/list.js";
 import { Badge, Button, ErrorBox, IconButton, lookUp, Spinner } from "./controls.js";
 
@@ -121,7 +122,7 @@ export const statusOf = (error) => Number(/** @type {{status?: unknown}} */ (err
  * @param {{title: string, lead?: Child, actions?: Child, children?: Child}} props
  */
 export function Page({ title, lead, actions, children }) {
-  useEffect(() => { document.title = `${title} · alipes`; }, [title]);
+  useEffect(() => { pageTitle.value = title; }, [title]);
   return html`<div class="page">
     <header class="page-head">
       <${IconButton} icon="menu" label="Open the menu" class="only-phone" onClick=${() => (drawer.value = true)} />
