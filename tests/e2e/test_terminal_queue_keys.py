@@ -128,10 +128,14 @@ async def test_keys_queue_and_steer(home):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("a tale" + ENTER)
             await terminal.until("Once upon a time")
-            terminal.type("a joke\x1bq")
-            await terminal.until("· after this turn: a joke\n")
-            terminal.type("shorter\x1bs")
-            await terminal.until("· next step: shorter\n")
+            for text, mode in (("a joke", "after this turn"), ("be shorter", "next step")):
+                terminal.type(text + ("\x1bq" if mode == "after this turn" else "\x1bs"))
+                await terminal.until(f"· {mode}: {text}\n")
+            terminal.type("/busy" + ENTER)  # answered after both
+            await terminal.until("› /busy")
+            await terminal.until("2 queued")
+            assert "· after this turn: a joke\n" in terminal.text and "· next step: be shorter\n" in terminal.text
+            assert "Queued." not in terminal.text
 
 
 async def test_ctrl_b_sends_the_running_command_to_the_background(home):

@@ -49,6 +49,14 @@ class Tmux:
         rows = (await self.run("capture-pane", "-p", "-S", "-", *more)).split("\n")
         return "\n".join(row.rstrip() for row in rows if len(row) < 4 or row.strip("─"))  # without the rule
 
+    async def rule(self, columns: int) -> None:
+        """Wait for the rule above the input at this width."""
+        for _ in range(400):
+            if "─" * columns in (await self.run("capture-pane", "-p")).split("\n"):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(await self.text())
+
     async def until(self, words: str) -> str:
         for _ in range(400):
             if words in (text := await self.text()):
@@ -101,6 +109,26 @@ async def test_a_resize_in_tmux_reflows_and_duplicates_nothing(home, tmp_path):
             await tmux.until("word199")
             text = await tmux.text("-J")
             assert [word for word in text.split() if word.startswith("word")] == words.split()
+        finally:
+            await tmux.run("kill-server")
+
+
+async def test_live_rows_that_fill_the_screen_are_erased_after_a_resize(home, tmp_path):
+    tmux = Tmux(tmp_path)
+    head = "| Name | Description of the thing | Remarks |\n|---|---|---|\n"
+    table = head + "".join(f"| row {n} | a rather long description {n} with many words | none at all |\n" for n in range(8))
+    async with ModelServer([Stall(table)]) as server:
+        home.use(server)
+        try:
+            await tmux.start(home)
+            await tmux.until("(from ")
+            await tmux.type("go", "Enter")
+            await tmux.until("row 7 ")
+            for columns in (60, 45):
+                await tmux.run("resize-window", "-x", str(columns), "-y", "24")
+                await tmux.rule(columns)
+            text = await tmux.text()
+            assert text.count("writing") == 1 and text.count("row 7 ") == 1, text
         finally:
             await tmux.run("kill-server")
 

@@ -17,6 +17,9 @@ _UNSURE = re.compile("[\u0900-\u109f\u1780-\u17ff\u200d\ufe0e\ufe0f\U0001f000-\U
 _WRAP_OFF, _WRAP_ON = "\x1b[?7l", "\x1b[?7h"
 ERASE_REST = "\x1b[K"
 """At the end of a row: fills the rest of the line with the background of the row."""
+ERASE_BELOW = "\x1b[K\x1b[C\x1b[J\r"
+"""At the start of a line: erases it and all below. Not by one sequence from the first column: if the line is the first
+of the screen, tmux takes that for a clear screen and moves what is there into the scrollback."""
 
 
 def strip_escapes(row: str) -> str:
@@ -67,7 +70,7 @@ class LiveScreen:
             live, cursor = live[over:], (max(0, cursor[0] - over), cursor[1])
         pen = _CursorWriter(*self._cursor)
         if self._unknown:
-            pen.write("\r\x1b[J")
+            pen.write(f"\r{ERASE_BELOW}")
             self._unknown = False
         unsure = next((number for number, row in enumerate(final) if _UNSURE.search(row)), None)
         if unsure is not None:  # the terminal alone knows how many lines these take, so nothing is placed below them
@@ -104,7 +107,7 @@ class LiveScreen:
     def _erase(self, y: int) -> str:
         pen = _CursorWriter(y, 1)
         pen.move_to(0, 0)
-        pen.write("\x1b[J")
+        pen.write(ERASE_BELOW)
         self._shown, self._cursor = [], (0, 0)
         return pen.text()
 
@@ -177,7 +180,7 @@ class LiveScreen:
             pen.write("\r\n")
         else:
             pen.move_to(y, 0)
-            pen.write("\x1b[J")
+            pen.write(ERASE_BELOW)
         pen.write("\r\n".join((*whole, *map(pin_row, pinned))))
         pen.y, pen.x = y + sum(row_height(row, self.columns) for row in (*whole, *pinned)) - 1, -1
 

@@ -10,11 +10,21 @@ from alipes.console.screen_diff import LiveScreen, row_height, strip_escapes, vi
 COLUMNS, LINES = 20, 8
 
 
+class TmuxScreen(pyte.HistoryScreen):
+    """Like tmux: erasing all from the top left corner moves what is on the screen into the scrollback."""
+
+    def erase_in_display(self, how: int = 0, *args: object, **more: object) -> None:
+        if how == 0 and (self.cursor.x, self.cursor.y) == (0, 0):
+            used = [y for y, row in enumerate(self.display) if row.strip()]
+            self.history.top.extend(self.buffer.pop(y) for y in range(max(used, default=-1) + 1))
+        super().erase_in_display(how, *args, **more)
+
+
 class Screen:
     """A terminal with a scrollback, and a canvas that paints on it."""
 
     def __init__(self, columns: int = COLUMNS, lines: int = LINES) -> None:
-        self.screen = pyte.HistoryScreen(columns, lines, history=100_000, ratio=0.01)
+        self.screen = TmuxScreen(columns, lines, history=100_000, ratio=0.01)
         self.screen.set_mode(pyte.modes.LNM)
         self._stream = pyte.Stream(self.screen)
         self.canvas = LiveScreen(columns, lines)

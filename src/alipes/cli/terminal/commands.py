@@ -139,7 +139,8 @@ class TerminalCommands:
             inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
             parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
         app, view = self._app, self._view
-        label, made = typed.shown.partition(" ")[2].strip(), False
+        by_key = not typed.shown.startswith("/")
+        label, made = (typed.shown if by_key else typed.shown.partition(" ")[2]).strip(), False
 
         def label_made_message(text: str) -> None:
             nonlocal label, made
@@ -152,8 +153,9 @@ class TerminalCommands:
             reply = await self._use_theme(parsed.args)
         else:
             reply = await commands.run(context, parsed)
-        if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
-            self._show_reply(typed, reply)
+        queued = by_key and reply.turns and not reply.failed
+        if not queued and (reply.text or (not made and not isinstance(reply.action, RunSetup))):
+            self._show_reply(typed, reply)  # else the message shows what was typed
         if reply.turns:
             view.set_modes(await app.store.sessions.unfinished(inbound.address.key))
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)

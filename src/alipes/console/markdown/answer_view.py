@@ -7,11 +7,9 @@ from collections.abc import Callable
 from alipes.config.environment import Variables
 from alipes.config.settings import Settings
 from alipes.console.markdown.stream import MarkdownStream
-from alipes.console.screen_diff import pin_row
+from alipes.console.screen_diff import ERASE_BELOW, pin_row
 from alipes.console.styles import detect_features
 from alipes.console.theme import Theme, make_theme
-
-_ERASE_BELOW = "\x1b[J"
 
 
 class AnswerView:
@@ -45,7 +43,7 @@ class AnswerView:
 
     def _draw(self, final: list[str], tail: list[str]) -> None:
         up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
-        erase = f"\r{up}{_ERASE_BELOW}" if self._drawn else ""
+        erase = f"\r{up}{ERASE_BELOW}" if self._drawn else ""
         self._write(erase + "".join(f"{row}\n" for row in final) + "\n".join(map(pin_row, tail)))
         self._drawn = len(tail)
 

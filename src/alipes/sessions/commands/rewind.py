@@ -11,7 +11,7 @@ from alipes.sessions.commands.context import CommandContext, CommandReply, PutTe
 
 CONTINUE = "Continue where you stopped."
 """The message that `/continue` sends."""
-_NOT_REVERTED = "Files and commands are not reverted."
+_WAYS_BACK = "/redo brings it back, /rollback reverts files."
 
 
 async def undo(context: CommandContext, args: str) -> CommandReply:
@@ -19,7 +19,7 @@ async def undo(context: CommandContext, args: str) -> CommandReply:
     if isinstance(undone, CommandReply):
         return undone
     said = ", ".join(format_excerpt(each.text, 40) for each in undone)
-    return CommandReply(f"Undone: {said}. /redo brings it back, /rollback reverts files.")
+    return CommandReply(f"Undone: {said}. {_WAYS_BACK}")
 
 
 async def rewind(context: CommandContext, args: str) -> CommandReply:
@@ -28,7 +28,7 @@ async def rewind(context: CommandContext, args: str) -> CommandReply:
     if isinstance(undone, CommandReply):
         return undone
     count = f"{format_count(len(undone), 'turn')} undone" if len(undone) > 1 else "Turn undone"
-    text = f"{count}. Edit the message and send it again, or /redo. {_NOT_REVERTED}"
+    text = f"{count}. Edit the message and send it again; {_WAYS_BACK}"
     return CommandReply(text, action=PutText(without_attachments(undone[-1].text)))
 
 

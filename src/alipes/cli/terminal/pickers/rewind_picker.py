@@ -33,7 +33,7 @@ async def rewind(terminal: TerminalApp, app: App, inbound: Inbound, run: RunComm
     checkpoints = await _list_checkpoints(app, inbound.workdir, turns[:count])
     part = CONVERSATION
     if checkpoints:
-        picked = await terminal.pick(Picker(f"Before “{format_excerpt(chosen.label, 40)}”", _parts(count, checkpoints)))
+        picked = await terminal.pick(Picker(f"Before {format_excerpt(chosen.label, 40)}", _parts(count, checkpoints)))
         if picked is None:
             return
         part = picked.value
