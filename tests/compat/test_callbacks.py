@@ -83,7 +83,7 @@ async def test_a_callback_that_fails_three_times_is_silenced_and_the_user_is_not
         status = {each.name: each for each in agent.app.plugins.statuses()}["clumsy"]
         assert status.state == "on" and list(status.silenced) == ["pre_llm_call", "pre_llm_call #2"]
         assert "pre_llm_call is off after 3 failures" in (await agent.command("/plugins")).text
-        assert "are forgotten" in (await agent.command("/plugins forgive clumsy")).text
+        assert "are forgotten" in (await agent.command("/plugins reset clumsy")).text
         assert "off after" not in (await agent.command("/plugins")).text
         assert hook_log.names.count("pre_llm_call") == 3
 

@@ -42,6 +42,17 @@ async def ask(home, *calls, **variables):
         return results(server)
 
 
+async def test_the_home_folder_is_named_at_the_start_and_a_project_is_not(home):
+    note = "This is your home folder: commands can read it but not change it. cd into a project first."
+    async with ModelServer([]) as server:
+        for workdir, shown in ((home.path.parent, True), (home.path.parent / "project", False)):
+            home.use(server, workdir=str(workdir))
+            async with TerminalProcess.of(home, size=(120, 24), **SANDBOX) as terminal:
+                await terminal.until("(from config.toml)")
+                await terminal.until(lambda: "test/scripted" in terminal.text and "  starting" not in terminal.text)
+                assert (note in terminal.text) is shown
+
+
 async def test_hostile_commands_run_without_a_question_and_without_effect(home):
     here = home.path.parent
     (one, two, three, four) = await ask(

@@ -112,9 +112,10 @@ def format_usage(usage: Usage) -> str:
 
 
 def format_cost(usage: Usage, calls: int, unpriced: int) -> str:
-    """The cost of model calls, of which `unpriced` have no known price: that is never shown as zero."""
+    """The cost of model calls, of which `unpriced` have no known price: that is never shown as zero. Empty if no
+    price is known."""
     if unpriced == calls:
-        return "price unknown" if calls else "$0.00"
+        return ""
     known = format_money(usage.cost or 0.0)
     return known if not unpriced else f"{known} and {format_count(unpriced, 'call')} of unknown price"
 

@@ -48,7 +48,7 @@ class PluginOwner:
     def silence(self, callback: str, why: str) -> str:
         """Switch `callback` off; returns the sentence that says so."""
         self.silenced[callback] = f"off after {STRIKES} failures within {WINDOW_S / 60:g} minutes, the last: {why}"
-        how = f"Use /plugins forgive {self.name} to switch it on again."
+        how = f"Use /plugins reset {self.name} to switch it on again."
         return f"{callback} of plugin {self.name} is {self.silenced[callback].rstrip('.')}. {how}"
 
     def forgive(self) -> None:

@@ -63,6 +63,7 @@ async def test_a_picture_is_an_image_and_a_folder_a_list(attacher, folder):
     (folder / "sub").mkdir()
     (folder / "sub" / "inner.py").touch()
     found = await attacher.read("@x.png and @sub", str(folder))
+    assert "[attached sub/, 1 entry]" in found.label
     assert found.images == (Image("image/png", PNG),) and found.pictures == ("x.png",)
     assert "is a directory with 1 entry]\ninner.py" in found.blocks
 

@@ -50,6 +50,8 @@ def test_a_question_about_a_file_names_it():
     assert (asked.title, asked.details) == ("Write ~/p2/a.py?", ("session, always: all of ~/p2",))
     assert asked.body.endswith("+x")
     assert describe_tool(ToolCall("c", FILE_ACCESS, args)).text == "Write ~/p2/a.py"
+    command = ToolCall("c", "terminal", {"command": "cat x", "outside": True})
+    assert describe_call(command).details == ("outside the sandbox, with your rights",)
     patch = ToolCall("c", "patch", {"mode": "patch", "patch": "..."})
     for diff, title in (("+++ b/a", "Change this file?"), ("+++ b/a\n+++ b/b", "Change these files?")):
         assert describe_call(patch, "/w", diff).title == title

@@ -986,6 +986,17 @@ async def test_a_session_that_is_cancelled_while_it_tells_of_a_stop_is_cancelled
 # --- blocking
 
 
+async def test_a_hook_of_alipes_itself_that_blocks_is_logged_and_not_reported(caplog):
+    def on_event(event):
+        time.sleep(0.15)
+
+    reports = Reports()
+    hooks = Hooks(report=reports, watch=LoopActivity(limit=0.1))
+    hooks.add(PluginOwner("core", permanent=True), on_event)
+    await tell(hooks)
+    assert not reports.words and "plugin core in on_event blocked the event loop for 0." in caplog.text
+
+
 async def test_a_sync_hook_that_blocks_is_a_strike_and_leaves_the_loop_from_its_next_event_on():
     threads, reports = [], Reports()
 

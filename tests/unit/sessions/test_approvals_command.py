@@ -13,8 +13,8 @@ OTHER = Address("telegram", "4711").key
 COMMAND = '{"command":"git push --force \\u202e"}'
 
 
-async def allow(store, id, choice, *, key=KEY, session="s1", tool="terminal", rule="push"):
-    await store.approvals.ask(Approval(id, session, key, "t1", tool, COMMAND, "/w", "overwrites work", rule, 1.0))
+async def allow(store, id, choice, *, key=KEY, session="s1", tool="terminal", rule="push", arguments=COMMAND):
+    await store.approvals.ask(Approval(id, session, key, "t1", tool, arguments, "/w", "overwrites work", rule, 1.0))
     if choice:
         assert await store.approvals.answer(id, choice, "ann")
 
@@ -53,6 +53,21 @@ async def test_nothing_is_allowed_here_by_the_rights_of_another_conversation(tmp
     async with at_desk(tmp_path) as desk:
         await allow(desk.house.store, "bbbbbb01", "session")
         assert "Allowed without asking:\n  nothing beyond the mode\nOnly in" in (await desk.type("/permissions")).text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "shown"),
+    [
+        ("write_file", '{"path":".github/ci.yml","content":"on: push"}', "Write .github/ci.yml  (in /w)"),
+        ("execute_code", '{"code":"print(1)"}', "Run Python print(1)  (in /w)"),
+        ("terminal", '{"command":"ls","outside":true}', "ls, outside the sandbox, with your rights  (in /w)"),
+        ("mcp__srv__\u202edo", '{"a":1}', "srv: <U+202E>do a=1  (in /w)"),
+    ],
+)
+async def test_a_call_is_listed_in_plain_words(tmp_path, tool, arguments, shown):
+    async with at_desk(tmp_path) as desk:
+        await allow(desk.house.store, "aaaaaa01", "always", tool=tool, arguments=arguments)
+        assert f"  aaaaaa  always  {shown}" in (await desk.type("/permissions")).text.splitlines()
 
 
 async def test_one_is_shown_whole_and_revoked(tmp_path):

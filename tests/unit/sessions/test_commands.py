@@ -284,6 +284,13 @@ async def test_status_tells_how_things_stand(tmp_path):
         assert "cost          $0.0123" in text and "background    p1 (make)" in text
 
 
+async def test_status_leaves_out_a_cost_without_prices(tmp_path):
+    async with at_desk(tmp_path, "hi") as desk:
+        await desk.say("hello there")
+        text = (await desk.type("/status")).text
+        assert "cost" not in text and "price" not in text
+
+
 async def test_status_tells_what_is_running_for_how_long_and_what_is_queued(tmp_path):
     async with at_work(tmp_path) as (desk, _, _, _):
         await desk.type("/queue second")
@@ -335,7 +342,8 @@ async def test_undo_takes_back_turns(tmp_path):
         assert (await desk.type("/undo")).text == "Nothing to undo."
         for text in ("one", "two", "three"):
             await desk.say(text)
-        assert (await desk.type("/undo")).text.startswith("Undone: “three”.")
+        undone = (await desk.type("/undo")).text
+        assert undone == "Undone: “three”. /redo brings it back, /rollback reverts files."
         refused = await desk.type("/undo 5")
         assert refused.failed and refused.text == "Only 2 turns can be undone."
         assert await desk.received() == ["one", "1", "two", "2"]
@@ -498,6 +506,9 @@ async def test_sessions_are_listed_with_the_one_here_marked(tmp_path):
 async def test_a_title_is_shown_and_set(tmp_path):
     async with at_desk(tmp_path, "1") as desk:
         assert "no title yet" in (await desk.type("/title")).text
+        await desk.type("/mode plan")  # opens the conversation
+        assert "no title yet" in (await desk.type("/title")).text
+        await desk.type("/mode ask")
         await desk.say("mend the roof")
         assert (await desk.type("/title")).text == ("This conversation has no title; it starts with “mend the roof”.")
         await desk.type("/title  Roof ")

@@ -3,7 +3,7 @@
 import pytest
 
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, ApprovalAsked, QuestionAsked
-from alipes.sessions.permissions import ACCEPT_QUESTION, cycle_mode, parse_mode
+from alipes.sessions.permissions import ACCEPT, ACCEPT_QUESTION, ACCEPT_WITH_EDITS, REJECT, cycle_mode, parse_mode
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
 
@@ -82,6 +82,13 @@ async def test_one_key_switches_between_three_modes():
         assert (await agent.app.store.sessions.active(place.key)).address == place
         await agent.app.sessions.permissions.choose(place, "all")
         assert await cycle_mode(agent.app.store, place.key) == "ask"
+
+
+async def test_each_mode_says_what_it_does():
+    async with open_agent(model=["hi"], person="no") as agent:
+        text = (await agent.command("/mode")).text
+        assert "  edits  never asks about edits, not even CI and hook files" in text
+        assert (ACCEPT_WITH_EDITS, ACCEPT, REJECT) == ("Yes, and edit without asking", "Yes", "No")
 
 
 async def test_an_unknown_mode_is_refused_with_a_suggestion():

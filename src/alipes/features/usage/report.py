@@ -28,8 +28,8 @@ NO_TOOL = "not for a tool"
 def spent(sum: UsageSum) -> str:
     if not sum.calls:
         return "nothing yet"
-    cost = f" · {format_cost(sum.usage, sum.calls, sum.unpriced)}" if sum.unpriced < sum.calls else ""
-    return f"{format_count(sum.calls, 'call')} · {format_usage(sum.usage)}{cost}"
+    parts = format_count(sum.calls, "call"), format_usage(sum.usage), format_cost(sum.usage, sum.calls, sum.unpriced)
+    return " · ".join(filter(None, parts))
 
 
 class UsageReport(Struct, frozen=True):

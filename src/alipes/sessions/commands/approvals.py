@@ -10,6 +10,7 @@ from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import FILE_ACCESS, NETWORK, OUTSIDE, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.permissions import MODES, parse_mode
@@ -171,11 +172,11 @@ def summarize(approval: Approval) -> str:
         return f"{reveal(approval.pattern)}{where}"
     if not approval.tool or approval.tool in (FILE_ACCESS, NETWORK):
         return format_excerpt(reveal(approval.rule), 100)[1:-1]
-    arguments = msgspec.json.decode(approval.arguments)
-    command = arguments.get("command") if approval.tool == "terminal" else None
-    text = f"{approval.tool}: {_call_text(approval)}" if command is None else reveal(str(command))
-    outside = f", {OUTSIDE}" if arguments.get("outside") is True and command is not None else ""
-    return f"{format_excerpt(text, 100)[1:-1]}{outside}{where if command is not None else ''}"
+    call = ToolCall("", approval.tool, msgspec.json.decode(approval.arguments))
+    command = call.args.get("command") if approval.tool == "terminal" else None
+    text = describe_tool(call).text if command is None else str(command)
+    outside = f", {OUTSIDE}" if call.args.get("outside") is True and command is not None else ""
+    return f"{format_excerpt(reveal(text), 100)[1:-1]}{outside}{where}"
 
 
 def describe_origin(approval: Approval, titles: Mapping[str, str]) -> str:

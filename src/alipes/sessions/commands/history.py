@@ -43,9 +43,9 @@ async def title(context: CommandContext, args: str) -> CommandReply:
         standing = standing or await context.store.sessions.open(context.inbound.address)
         await context.store.sessions.configure(standing.session, title=args)
         return CommandReply(f"Title: {format_excerpt(args)}")
-    if standing is None:
+    facts = None if standing is None else await context.store.archive.resolve(standing.session)
+    if standing is None or facts is None or not facts.title:
         return CommandReply("This conversation has no title yet. Set one with /title TEXT.")
-    facts = await context.store.archive.resolve(standing.session)
     kind = "has the title" if standing.title else "has no title; it starts with"
     return CommandReply(f"This conversation {kind} {format_excerpt(facts.title)}.")
 

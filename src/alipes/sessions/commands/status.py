@@ -93,8 +93,7 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
         usage = await context.store.archive.usage(session=standing.session)
-        priced = usage.unpriced < usage.calls
-        rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced) if priced else ""))
+        rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced)))
         rows.append(("background", _background(context, standing.session)))
     return CommandReply(format_columns(rows))
 
@@ -146,11 +145,12 @@ async def _fill(context: CommandContext, session: str, name: str) -> str:
     return f"{used:,} of {window:,} tokens ({100 * used / window:.0f} %)"
 
 
-ACTIONS = ("list", "reload", "enable", "disable", "forgive")
+ACTIONS = ("list", "reload", "enable", "disable", "reset")
 
 
 async def plugins(context: CommandContext, args: str) -> CommandReply:
     loaded, (action, *names) = context.services.plugins, args.split() or ["list"]
+    action = "reset" if action == "forgive" else action  # its name in earlier versions
     if action not in ACTIONS:
         meant = did_you_mean(action, ACTIONS)
         return CommandReply(
@@ -160,7 +160,7 @@ async def plugins(context: CommandContext, args: str) -> CommandReply:
         return CommandReply(_listed(await loaded.list_all()))
     if len(names) != 1:
         return CommandReply(f"Usage: /plugins {action} NAME", failed=True)
-    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable, "forgive": loaded.forgive}[
+    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable, "reset": loaded.forgive}[
         action
     ]
     return CommandReply(await act(names[0]))
@@ -169,7 +169,7 @@ async def plugins(context: CommandContext, args: str) -> CommandReply:
 def plugin_words(loaded: Plugins) -> list[str]:
     """Completions for `/plugins`."""
     known = loaded.statuses()
-    return [f"{action} {each.name}" for action in ("reload", "disable", "forgive") for each in known] + ["enable "]
+    return [f"{action} {each.name}" for action in ("reload", "disable", "reset") for each in known] + ["enable "]
 
 
 def _listed(facts: tuple[PluginStatus, ...]) -> str:

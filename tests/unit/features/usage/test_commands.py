@@ -29,6 +29,13 @@ async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path
         assert "  p/big            1 call · 10 tokens in · 5 out (2 thinking)" in text
 
 
+async def test_a_price_that_is_not_known_is_left_out(tmp_path):
+    async with open_desk(tmp_path, ModelReply(assistant(Text("hi")), Usage(input=10, output=5))) as desk:
+        await desk.say("one")
+        text = (await desk.type("/usage")).text
+        assert "this conversation  1 call · 10 tokens in · 5 out\n" in text and "price" not in text
+
+
 async def test_usage_is_listed_with_its_alias_which_runs_it(tmp_path):
     async with open_desk(tmp_path) as desk:
         listed = (await desk.type("/help")).text.partition("Model and cost")[2].partition("\n\n")[0]

@@ -63,14 +63,20 @@ def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
 def _check_options(name: str, rest: ShellArguments) -> Risk | None:
     letters, names, reason = _RULES.get(name, ("", "", ""))
     if reason and (rest.may_hide_option or rest.has(letters, *names.split())):
-        return Risk("git", reason, "remote" if reason == _FORCE_PUSH else "workspace")
+        return _describe_push(rest) if reason == _FORCE_PUSH else Risk("git", reason, "workspace")
     operands = [word.text for word in rest.operands]
     if name == "push" and any(text.startswith(("+", ":")) for text in operands):
-        return Risk("git", _FORCE_PUSH, "remote")
+        return _describe_push(rest)
     everything = name in ("checkout", "restore") and any(text in (".", "./", "*", ":/") for text in operands)
     if everything and (rest.has("W", "worktree") or not rest.has("S", "staged")):
         return Risk("git", _DISCARDS, "workspace")
     return None
+
+
+def _describe_push(rest: ShellArguments) -> Risk:
+    deletes = rest.has("d", "delete", "prune") or any(word.text.startswith(":") for word in rest.operands)
+    why = "this push can delete branches of the remote" if deletes else "a force-push can overwrite work on the remote"
+    return Risk("git", _FORCE_PUSH, "remote", why=why)
 
 
 def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker: PathChecker) -> Risk | None:

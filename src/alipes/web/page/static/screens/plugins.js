@@ -50,7 +50,7 @@ function PluginCard({ plugin, reload }) {
       ["Failures", plugin.strikes ? String(plugin.strikes) : ""], ["Silenced", lines(Object.entries(plugin.silenced ?? {}).map(([name, why]) => `${name}: ${why}`))]]} />
     ${mayChange.value ? html`<div class="row">
       ${enabled ? html`<${Button} onClick=${act("disable")}>Disable<//><${Button} icon="refresh" onClick=${act("reload")}>Reload<//>` : html`<${Button} kind="primary" onClick=${enable}>Enable<//>`}
-      ${plugin.strikes || plugin.state === "off" || Object.keys(plugin.silenced ?? {}).length ? html`<${Button} onClick=${act("forgive")}>Forgive failures<//>` : null}
+      ${plugin.strikes || plugin.state === "off" || Object.keys(plugin.silenced ?? {}).length ? html`<${Button} onClick=${act("forgive")}>Reset failures<//>` : null}
       <${Button} kind="quiet" onClick=${() => setChecking(true)}>Check its files<//></div>` : null}
     ${checking && html`<${CheckDialog} name=${plugin.name} onClose=${() => setChecking(false)} />`}
   </article>`;
