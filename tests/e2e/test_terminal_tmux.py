@@ -116,7 +116,9 @@ async def test_a_resize_in_tmux_reflows_and_duplicates_nothing(home, tmp_path):
 async def test_live_rows_that_fill_the_screen_are_erased_after_a_resize(home, tmp_path):
     tmux = Tmux(tmp_path)
     head = "| Name | Description of the thing | Remarks |\n|---|---|---|\n"
-    table = head + "".join(f"| row {n} | a rather long description {n} with many words | none at all |\n" for n in range(8))
+    table = head + "".join(
+        f"| row {n} | a rather long description {n} with many words | none at all |\n" for n in range(8)
+    )
     async with ModelServer([Stall(table)]) as server:
         home.use(server)
         try:

@@ -420,7 +420,9 @@ async def test_a_refused_connection_is_unreachable_and_has_advice_for_local_serv
             offered = await list_models(Endpoint(name, "openai-chat", "http://127.0.0.1:9/v1"), scope)
             assert isinstance(offered, SetupProblem) and offered.kind == "unreachable" and advice in str(offered)
             assert str(offered).count("Check ") == (name == "mine")
-            assert name != "mine" or str(offered).endswith("Check the address and your network, or run `alipes doctor`.")
+            assert name != "mine" or str(offered).endswith(
+                "Check the address and your network, or run `alipes doctor`."
+            )
 
 
 class Scripted:

@@ -160,9 +160,7 @@ async def plugins(context: CommandContext, args: str) -> CommandReply:
         return CommandReply(_listed(await loaded.list_all()))
     if len(names) != 1:
         return CommandReply(f"Usage: /plugins {action} NAME", failed=True)
-    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable, "reset": loaded.forgive}[
-        action
-    ]
+    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable, "reset": loaded.forgive}[action]
     return CommandReply(await act(names[0]))
 
 
