@@ -252,6 +252,13 @@ async def test_missing_programs_are_mentioned_once_per_home(home):
         assert "Optional: install" not in terminal.text
 
 
+async def test_the_first_screen_names_bubblewrap_once(home):
+    sandbox = {"ALIPES_SANDBOX_BACKEND": "auto"}
+    async with TerminalProcess.of(home, "-m", "scripted", programs=(), size=(200, 24), **sandbox) as terminal:
+        await terminal.until("Optional: install ripgrep")
+        assert terminal.text.count("install bubblewrap (apt install bubblewrap)") == 1
+
+
 async def test_an_idle_terminal_writes_nothing(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         terminal.type("hello" + ENTER)

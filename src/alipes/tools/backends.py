@@ -155,8 +155,9 @@ class ChosenBackend:
         if self._setting == "auto" and self.name == "host":
             return f"No sandbox: commands run with all your rights. Fix: {INSTALL}. Reason: {problem}"
         if problem:
-            less = " It protects less: see `alipes doctor`." if self.gaps else ""
-            return f"Commands run in Landlock instead of bubblewrap.{less} Fix: {INSTALL}. Reason: {problem}"
+            less = ", which protects less (see `alipes doctor`)" if self.gaps else ""
+            why = "" if "is not installed" in problem else f" Reason: {problem}"
+            return f"Commands run in Landlock instead of bubblewrap{less}. Fix: {INSTALL}.{why}"
         return ""
 
     @property

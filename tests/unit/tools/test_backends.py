@@ -47,7 +47,10 @@ async def test_the_weaker_sandbox_is_taken_with_a_word():
     chosen, made = choose(bubblewrap="bwrap is not installed", landlock="")
     made["landlock"].describe_gaps = lambda: ["Commands can see the names of other processes."]
     assert await chosen.choose() is made["landlock"]
-    assert "Landlock instead of bubblewrap" in chosen.warning and "bwrap is not installed" in chosen.warning
+    assert chosen.warning == (
+        "Commands run in Landlock instead of bubblewrap, which protects less (see `alipes doctor`). "
+        "Fix: install bubblewrap (apt install bubblewrap)."
+    )
     assert "protects less than bubblewrap" in chosen.description
 
 
@@ -66,6 +69,12 @@ async def test_folders_are_listed_in_which_commands_of_a_model_run_in_the_sandbo
             async with chosen.open("true", scope, cwd=work, env={}):
                 assert running.list_folders() == expected
             assert running.list_folders() == set()
+
+
+async def test_a_sandbox_that_is_installed_and_does_not_work_says_why():
+    chosen, _ = choose(bubblewrap="it may make no namespaces", landlock="")
+    await chosen.choose()
+    assert chosen.warning.endswith("Reason: bubblewrap: it may make no namespaces")
 
 
 class SlowSandbox(FakeSandbox):
