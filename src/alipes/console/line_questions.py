@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.console.render import sanitize
-from alipes.kernel.approvals import answers_to, describe_question, reveal
+from alipes.kernel.approvals import answers_to, describe_question, list_reasons
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice, QuestionAsked
 
@@ -43,7 +43,7 @@ class LineQuestions:
             return await self._ask_question(asked)
         call = describe_question(asked)
         body = [f"    {line}" for line in call.text.expandtabs(4).split("\n") if call.text]
-        why = [f"  Why: {each}" for each in reveal(asked.reason).rstrip(".").split("; ")]
+        why = [f"  Why: {each}" for each in list_reasons(asked)]
         self._show("\n".join([f"? {call.title}", *body, *why]))
         pattern = "  [p] pattern" if asked.pattern else ""
         longer = "" if asked.once else f"  [s] session  [a] always{pattern}"

@@ -62,6 +62,14 @@ def describe_question(asked: ApprovalAsked) -> CallText:
     return structs.replace(described, details=(*described.details, *files, *once))
 
 
+def list_reasons(asked: ApprovalAsked) -> list[str]:
+    """Why it is asked, reason by reason, without what the question says itself: where a connection goes."""
+    reasons = reveal(asked.reason).strip().rstrip(".").split("; ")
+    if asked.call.name == NETWORK:
+        reasons = [each.partition(". ")[2] if each.startswith("connects to ") else each for each in reasons]
+    return [each for each in reasons if each]
+
+
 def answers_to(asked: ApprovalAsked) -> tuple[ApprovalChoice, ...]:
     """What can be answered."""
     return ("once", "no") if asked.once else ("once", "session", "always", "no")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from alipes.kernel.approvals import FILE_ACCESS, CallText, describe_call, reveal
+from alipes.kernel.approvals import FILE_ACCESS, NETWORK, CallText, describe_call, list_reasons, reveal
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.tool_labels import describe_tool
+from alipes.kernel.turns import ApprovalAsked
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,21 @@ def test_the_hosts_of_a_group_are_counted_and_listed_on_request():
 def test_a_signature_is_asked_about_with_its_server():
     shown = describe_call(ToolCall("c", "ssh_agent", {"host": "github.com", "port": 22}))
     assert shown.title == "Let this command use your SSH keys at github.com:22?"
+
+
+@pytest.mark.parametrize(
+    ("reason", "reasons"),
+    [
+        ("connects to x.example", []),
+        ("connects to x.example. This conversation has read a page", ["This conversation has read a page"]),
+        ("connects to pypi.org, a package registry; untrusted text was read", ["untrusted text was read"]),
+    ],
+)
+def test_the_reason_of_a_connection_does_not_repeat_its_host(reason, reasons):
+    host = ToolCall("c", NETWORK, {"host": "x.example", "port": 443})
+    assert list_reasons(ApprovalAsked("a", host, reason, "network")) == reasons
+    command = ToolCall("c", "terminal", {"command": "x"})
+    assert list_reasons(ApprovalAsked("a", command, "connects to x; reads y.", "egress")) == [
+        "connects to x",
+        "reads y",
+    ]

@@ -19,7 +19,7 @@ from acp.schema import (
 
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.tool_calls import ToolContent, fence, read_diffs, text_block, tool_kind, tool_locations
-from alipes.kernel.approvals import answers_to, describe_question, reveal
+from alipes.kernel.approvals import answers_to, describe_question, list_reasons
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, QuestionAsked
 from alipes.sessions.sessions import Sessions
 
@@ -73,7 +73,7 @@ class EditorQuestions:
         """All of the call, as it will run, and why it is asked about."""
         call, question = asked.call, describe_question(asked)
         workdir = asked.workdir or self._workdir
-        why = "\n".join(f"Why: {reason}" for reason in reveal(asked.reason).rstrip(".").split("; "))
+        why = "\n".join(f"Why: {reason}" for reason in list_reasons(asked))
         body = fence(question.text) if question.text and not asked.diff else ""
         text = "\n\n".join(filter(None, (question.title, body, why)))
         diffs: list[ToolContent] = [*read_diffs(asked.diff, workdir)]

@@ -9,7 +9,7 @@ from alipes.console.diff_view import DiffLine, DrawContext, UnifiedDiff, is_diff
 from alipes.console.render import sanitize, to_one_line
 from alipes.console.screen_diff import visible_width
 from alipes.console.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
+from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, list_reasons, reveal
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
@@ -172,10 +172,7 @@ class ApprovalPrompt:
 def _format_reasons(asked: ApprovalAsked, columns: int) -> list[str]:
     """All reasons, each on a row of its own."""
     rows: list[str] = []
-    reasons = reveal(asked.reason).rstrip(".").split("; ")
-    if asked.call.name == NETWORK and asked.call.args.get("command"):  # the question names the host and the command
-        reasons = [each for each in reasons if not each.startswith("connects to ")]
-    for each in reasons:
+    for each in list_reasons(asked):
         rows += wrap_text(each, columns, "", "       " if rows else "  Why: ", "       ")
     return rows
 
