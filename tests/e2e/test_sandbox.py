@@ -53,6 +53,12 @@ async def test_the_home_folder_is_named_at_the_start_and_a_project_is_not(home):
                 assert (note in terminal.text) is shown
 
 
+async def test_doctor_as_the_first_command_makes_a_private_home(home):
+    assert (await home.run("doctor", **SANDBOX)).status == 0
+    assert home.path.stat().st_mode & 0o777 == 0o700
+    assert all(each.stat().st_mode & 0o077 == 0 for each in home.path.iterdir())
+
+
 async def test_hostile_commands_run_without_a_question_and_without_effect(home):
     here = home.path.parent
     (one, two, three, four) = await ask(

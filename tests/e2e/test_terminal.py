@@ -93,6 +93,21 @@ async def test_ctrl_c_twice_quits_and_the_turn_is_not_resumed(home):
     assert len(server.requests) == 2
 
 
+async def test_text_typed_between_two_ctrl_c_is_neither_lost_nor_does_it_quit(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("Using scripted/echo")
+        terminal.type(CTRL_C)
+        await terminal.until("Press Ctrl-C again to quit")
+        terminal.type("precious text")
+        await terminal.until("› precious text")
+        assert "again to quit" not in terminal.text
+        terminal.type(CTRL_C)
+        await terminal.until(lambda: "precious" not in terminal.text)
+        terminal.type("\x1b[A")
+        await terminal.until("› precious text")
+        assert terminal.status is None
+
+
 async def test_ctrl_c_without_a_turn_clears_the_input_and_then_offers_to_quit(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         await terminal.until("Using scripted/echo")
