@@ -77,6 +77,22 @@ async def test_hostile_commands_run_without_a_question_and_without_effect(home):
     assert (here / "project" / "result").read_text() == "kept\n"
 
 
+async def test_a_git_remote_that_the_sandbox_hides_is_explained(home):
+    require("git")
+    other = home.path.parent / "other.git"
+    subprocess.run(["git", "init", "-q", "--bare", other], check=True)
+    *_, unknown, fetched = await ask(
+        home,
+        use("terminal", command="git init -q && git remote add o ../other.git"),
+        use("terminal", command="git fetch nowhere"),
+        use("terminal", command="git fetch o"),
+    )
+    assert "does not appear to be a git repository" in unknown and "[exit code 128]" in unknown and "hides" not in unknown
+    assert fetched.endswith(
+        f"[{other} is outside of the project: the sandbox hides it. With `outside` git sees it, after a question]"
+    )
+
+
 async def test_file_tools_and_commands_see_the_same_temporary_files(home):
     _, read, shown = await ask(
         home,

@@ -1,6 +1,7 @@
 """`terminal` runs shell commands, in the foreground or background; `process` controls the background ones."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import structs
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.kernel.turns import Turn
@@ -36,6 +38,7 @@ MAX_PROGRESS_BYTES = 2_000
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
 DEFAULT_LINES = 200
 ANSWER_POLL_S = 0.2
+_NO_REPOSITORY = lazy_pattern(r"'([^'\n:]+)' does not appear to be a git repository")
 _PARAMETERS = {
     "command": "string",
     "timeout": "integer: seconds, max 600",
@@ -173,6 +176,7 @@ class TerminalTool:
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
         said = dict.fromkeys(filter(None, (*child.notes, child.refusal)))
         notes = "".join(f"\n[{note}]" for note in said if not (child.was_ended and note == child.refusal))
+        notes += _explain_missing_repository(text, workdir, scope)
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
@@ -228,6 +232,15 @@ class TerminalTool:
         if not path.is_dir():
             raise ToolError(f"workdir {named} is {'not a directory' if path.exists() else 'missing'}")
         return named
+
+
+def _explain_missing_repository(output: str, workdir: str, scope: CommandScope) -> str:
+    """A note about a git remote that is a path outside of the project, which git misses in a sandbox."""
+    found = None if scope.outside else _NO_REPOSITORY.search(output)
+    path = os.path.normpath(os.path.join(workdir, found[1])) if found else ""
+    if not path or not os.path.relpath(path, scope.workdir).startswith(os.pardir):
+        return ""
+    return f"\n[{path} is outside of the project: the sandbox hides it. With `outside` git sees it, after a question]"
 
 
 def prepare_commands(backend: CommandBackend, turn: Turn) -> None:
