@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from alipes.cli.main import list_commands
 from alipes.config import extras
 
 ROOT = Path(__file__).parents[2]
@@ -51,4 +52,8 @@ def test_the_first_installation_is_small():
 
 def test_no_message_names_another_way_to_install_an_extra():
     sources = (ROOT / "src").rglob("*.py")
-    assert [str(path) for path in sources if re.search(r"pip install .?.?alipes\[", path.read_text())] == []
+    assert [str(path) for path in sources if re.search(r"\balipes\[", path.read_text())] == []
+
+
+def test_each_command_names_an_extra_that_exists():
+    assert {command.extra for command in list_commands()} - {*extras.EXTRAS, ""} == set()

@@ -87,7 +87,9 @@ async def test_a_git_remote_that_the_sandbox_hides_is_explained(home):
         use("terminal", command="git fetch nowhere"),
         use("terminal", command="git fetch o"),
     )
-    assert "does not appear to be a git repository" in unknown and "[exit code 128]" in unknown and "hides" not in unknown
+    assert (
+        "does not appear to be a git repository" in unknown and "[exit code 128]" in unknown and "hides" not in unknown
+    )
     assert fetched.endswith(
         f"[{other} is outside of the project: the sandbox hides it. With `outside` git sees it, after a question]"
     )

@@ -472,7 +472,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         SecretStore,
         "Where keys and passwords that are not in the environment are kept. `file`: in `.env`. `keyring`: in `.env`, "
         "else in the keyring of the operating system, under the service `alipes` (`alipes/NAME` for a profile); needs "
-        "`alipes[keyring]`.",
+        "`alipes install keyring`.",
     ] = "file"
     debuggable: Annotated[
         bool,
@@ -483,8 +483,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         str,
         DATABASE_URL,
         "Where conversations are stored. Empty: in SQLite, in the home. postgresql://USER@HOST/DATABASE: in PostgreSQL "
-        "15 or newer, which many machines can share; needs `alipes[postgres]`. The password belongs in .env, as does a "
-        "whole URL with one (`ALIPES_STORE`). libpq's own ways (`.pgpass`, certificates) work too.",
+        "15 or newer, which many machines can share; needs `alipes install postgres`. The password belongs in .env, as "
+        "does a whole URL with one (`ALIPES_STORE`). libpq's own ways (`.pgpass`, certificates) work too.",
     ] = ""
     store_direct: Annotated[
         str,

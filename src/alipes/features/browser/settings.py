@@ -13,8 +13,8 @@ DialogAnswer = Literal["dismiss", "accept"]
 class BrowserConfig(Struct, frozen=True):
     enabled: Annotated[
         bool,
-        "Whether the model gets the browser tools. They need `alipes[browser]` and an installed Chromium or Chrome. "
-        "Their descriptions take about 900 tokens of every request.",
+        "Whether the model gets the browser tools. They need `alipes install browser` and an installed Chromium or "
+        "Chrome. Their descriptions take about 900 tokens of every request.",
     ] = False
     executable: Annotated[str, "Path of Chromium or Chrome. Empty: the first one found on PATH."] = ""
     sandbox: Annotated[

@@ -27,7 +27,7 @@ class WebConfig(Struct, frozen=True):
     extract: Annotated[
         Literal["auto", "builtin", "plugin"],
         "What `web_extract` reads pages with: alipes itself, or a search plugin that can read pages. `auto`: alipes "
-        "itself if `alipes[web]` is installed.",
+        "itself if the extra `web` is installed.",
     ] = "auto"
     timeout: Annotated[float, seconds(1, 600), "Seconds that one search or one page may take."] = 30.0
     max_bytes: Annotated[int, whole(10_000, 200_000_000), "Largest page or file that is read, in bytes."] = 10_000_000

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class WebhooksFeature(Feature):
     name = "webhooks"
     parts = ("serve",)
-    cli_commands = (CliCommand("webhook", "alipes.features.webhooks.cli", extra="alipes[serve]"),)
+    cli_commands = (CliCommand("webhook", "alipes.features.webhooks.cli", extra="serve"),)
 
     @cached_property
     def webhooks(self) -> "WebhookStore":
