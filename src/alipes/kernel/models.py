@@ -87,6 +87,11 @@ class Proxies(Struct, frozen=True):
     all: str = ""
     no: tuple[str, ...] = ()
 
+    @property
+    def used(self) -> bool:
+        """True if any connection may go through a proxy."""
+        return bool(self.http or self.https or self.all) and "*" not in self.no
+
     def __repr__(self) -> str:
         """Without the addresses: a proxy URL may contain a password."""
         used = [name for name in ("http", "https", "all") if getattr(self, name)]

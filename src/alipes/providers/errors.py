@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.models import Endpoint
+from alipes.runtime.http.lazy_httpx import httpx2
 
 _CREDIT = (
     r"insufficient_quota|billing|spend_limit|spending limit|credit balance|out of credits|payment.required"

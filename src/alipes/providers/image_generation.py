@@ -4,7 +4,6 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
@@ -15,6 +14,7 @@ from alipes.kernel.turns import Usage
 from alipes.providers import errors
 from alipes.providers.streaming import build_request
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
 
 
 class _Drawn(Struct):

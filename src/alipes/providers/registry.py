@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import cache
 from pathlib import Path, PurePath
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
@@ -26,6 +25,7 @@ from alipes.kernel.turns import Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
 
 _PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
 _LONG = ("long_from", "long_input", "long_output")

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Self, TypeVar
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
@@ -24,6 +23,8 @@ from alipes.providers.errors import (
 )
 from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
+from alipes.runtime.http.messages import Response
 
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 2.0
@@ -166,17 +167,16 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     async def _ask(self) -> None:
         request = self._request
-        async with self._http.stream("POST", request.url, headers=request.headers, content=request.content) as response:
-            plain = response.headers.get("content-encoding", "identity") == "identity"
-            async with aclosing(response.aiter_raw() if plain else response.aiter_bytes()) as blocks:
-                if response.status_code != 200:
-                    raise await _read_error(request.place, response, blocks)
-                try:
-                    await self._follow(blocks)
-                except NotAnEventStream as other:
-                    raise await _read_error(request.place, response, blocks, other.begun) from other
-                except EventTooLong as error:
-                    raise ProviderError(f"{request.place.who} sent {error}; stopped reading") from error
+        sent = self._http.stream("POST", request.url, headers=request.headers, content=request.content)
+        async with sent as response, aclosing(response.aiter_bytes()) as blocks:
+            if response.status_code != 200:
+                raise await _read_error(request.place, response, blocks)
+            try:
+                await self._follow(blocks)
+            except NotAnEventStream as other:
+                raise await _read_error(request.place, response, blocks, other.begun) from other
+            except EventTooLong as error:
+                raise ProviderError(f"{request.place.who} sent {error}; stopped reading") from error
 
     async def _follow(self, blocks: AsyncIterator[bytes]) -> None:
         """Read to the end of the body. Errors after the answer is complete are ignored."""
@@ -394,7 +394,7 @@ def _url(endpoint: Endpoint, path: str) -> str:
 
 
 async def _read_error(
-    place: ModelTarget, response: httpx2.Response, blocks: AsyncIterator[bytes], begun: bytes = b""
+    place: ModelTarget, response: Response, blocks: AsyncIterator[bytes], begun: bytes = b""
 ) -> ProviderError:
     """Read the body that was sent instead of a stream, as an error."""
     body = bytearray(begun)
@@ -417,7 +417,7 @@ async def _read_error(
     return kind(f"{place.who} did not send an event stream: {mask_secrets(place, text[:200] or 'empty body')}")
 
 
-def _rejected(place: ModelTarget, response: httpx2.Response, content: Json) -> ProviderError:
+def _rejected(place: ModelTarget, response: Response, content: Json) -> ProviderError:
     status = response.status_code if response.status_code >= 300 else 0
     return translate_error(
         place, parse_error(content or response.reason_phrase, status, retry_after_seconds(response.headers))

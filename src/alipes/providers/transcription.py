@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.models import Secret
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
 from alipes.runtime.processes.child import open_child
 
 Transcribe: TypeAlias = Callable[[str], Awaitable[str]]

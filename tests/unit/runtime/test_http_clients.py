@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import os
 import random
 import ssl
@@ -15,8 +14,9 @@ import pytest
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies, Secret
 from alipes.providers.errors import ModelTarget, translate_network_error
-from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.proxies import TlsTrust, _pattern, system_trust
+from alipes.runtime.http.clients import ClientScope, OpenClient
+from alipes.runtime.http.httpx_transport import _pattern
+from alipes.runtime.http.proxies import TlsTrust, system_trust
 from tests.conftest import require
 from tests.world.tls import (
     SeenConnection,
@@ -140,7 +140,7 @@ async def test_a_stream_cancelled_twice_leaves_nothing_in_the_pool():
             await asyncio.sleep(0)
             task.cancel()
         assert task.cancelled()
-        assert not http._client._transport._straight.busy
+        assert not http._direct.busy
 
 
 @pytest.mark.deadline(60)
@@ -177,19 +177,6 @@ async def test_a_request_that_fails_does_not_disturb_the_next():
         with pytest.raises(httpx2.RemoteProtocolError):
             await http.request("GET", "/cut")
         assert (await http.request("GET", "/whole")).status_code == 200
-
-
-async def test_a_client_closed_by_someone_else_is_replaced_before_the_next_request(caplog):
-    async with open_loopback() as server, ClientScope() as scope:
-        http = scope.http("model", base_url=server.url)
-        await http.request("GET", "/")
-        await http._client.aclose()
-        assert scope.open_clients() == ()
-        with caplog.at_level(logging.WARNING):
-            assert (await http.request("GET", "/")).status_code == 200
-        assert "closed by other code" in caplog.text
-        assert len(scope.open_clients()) == 1
-        assert len(scope._owned) == 1
 
 
 async def test_a_silent_server_is_a_timeout_and_a_dripping_one_too_when_the_whole_is_limited():
@@ -263,7 +250,7 @@ async def test_everything_is_closed_when_the_body_fails_or_is_cancelled():
             assert len(server.connections) == 2
 
 
-class Stubborn(httpx2.AsyncBaseTransport):
+class Stubborn:
     """A way out that takes its time to close, and then fails."""
 
     def __init__(self, name: str, closed: list[str], error: type[Exception] | None = OSError) -> None:
@@ -283,10 +270,7 @@ class Stubborn(httpx2.AsyncBaseTransport):
 
 def add(scope: ClientScope, wire: Stubborn) -> None:
     """Put a client on `wire` under the scope's care."""
-    http = scope.http(wire.name)
-    watch, owned = next((w, o) for w, o in scope._owned.items() if w() is http._client)
-    http._client._transport = wire
-    scope._owned[watch] = type(owned)(owned.name, owned.kind, "", 0.0, watch, (wire,))
+    scope._owned[wire] = OpenClient(wire.name, "http", "", 0.0, (wire,))
 
 
 async def test_closing_continues_newest_first_when_one_fails_and_the_first_failure_is_raised(caplog):

@@ -9,6 +9,7 @@ import pytest
 from alipes.runtime import process_setup
 from alipes.runtime.http import transport
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.messages import Request, Timeouts, absolute_url
 from tests.world.tls import SeenConnection, chunked, client_context, open_loopback, reply
 
 PLAIN_AND_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -38,7 +39,7 @@ async def test_what_came_together_is_read_together(tls):
             response, read = await blocks(http)
             assert b"".join(read) == b"".join(words)
             assert len(read) < 20, "not one for every word"
-            assert response.http_version == "HTTP/1.1" and response.reason_phrase == "OK"
+            assert response.head.version == b"HTTP/1.1" and response.reason_phrase == "OK"
             await blocks(http)
             assert len(server.connections) == 1
 
@@ -53,7 +54,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again():
     async with open_loopback(answer) as server, ClientScope() as scope:
         http = scope.http("model", base_url=server.url)
         assert (await http.request("GET", "/")).content == b"once"
-        (kept,) = http._client._transport._straight._idle
+        (kept,) = http._direct._idle
         while kept.alive:
             await asyncio.sleep(0.001)
         assert (await http.request("GET", "/")).content == b"once"
@@ -105,7 +106,7 @@ async def test_only_so_many_are_kept():
         async with asyncio.TaskGroup() as group:
             for _ in range(transport.MAX_IDLE_CONNECTIONS + 6):
                 group.create_task(http.request("GET", "/"))
-        pool = http._client._transport._straight
+        pool = http._direct
         assert len(pool._idle) == transport.MAX_IDLE_CONNECTIONS and not pool.busy
 
 
@@ -119,7 +120,7 @@ async def test_what_came_before_it_broke_is_given_first():
                 async for block in response.aiter_raw():
                     read.append(block)
         assert b"".join(read) == b"onetwo"
-        assert not http._client._transport._straight.busy
+        assert not http._direct.busy
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ async def test_an_answer_that_is_none_is_the_servers_fault(said):
         http = scope.http("model", base_url=server.url)
         with pytest.raises(httpx2.RemoteProtocolError):
             await http.request("GET", "/")
-        assert not http._client._transport._straight.busy
+        assert not http._direct.busy
 
 
 async def test_answers_without_a_body_and_words_before_the_answer_are_understood():
@@ -164,7 +165,7 @@ async def test_a_connection_of_which_nobody_knows_what_comes_next_is_not_used_ag
         for _ in range(2):
             answer = await http.request("GET", "/", headers={"connection": ours} if ours else None)
             assert answer.content == b"ok"
-        assert len(server.connections) == 2 and not http._client._transport._straight.busy
+        assert len(server.connections) == 2 and not http._direct.busy
 
 
 async def test_head_is_answered_without_a_body():
@@ -187,8 +188,9 @@ async def test_a_body_without_a_length_is_sent_as_it_is_made():
     async with open_loopback(answer) as server, ClientScope() as scope:
         http = scope.http("model", base_url=server.url)
         for _ in range(2):
-            response = await http._client.post("/", content=made())
-            assert response.content == b"ok"
+            headers = [(b"host", b"x"), (b"transfer-encoding", b"chunked")]
+            request = Request("POST", absolute_url(server.url, "/"), headers, made(), Timeouts(None, None, None))
+            assert await (await http._direct.send(request)).aread() == b"ok"
         assert heard == [b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"] * 2 and len(server.connections) == 1
 
 
@@ -197,7 +199,7 @@ async def test_what_cannot_be_asked_is_our_fault_and_costs_one_connection():
         http = scope.http("model", base_url=server.url)
         with pytest.raises(httpx2.LocalProtocolError):
             await http.request("GET", "/", headers={"authorization": "Bearer key\nx: y"})
-        assert server.requests == [] and not http._client._transport._straight.busy
+        assert server.requests == [] and not http._direct.busy
 
 
 @pytest.mark.parametrize("said", [b"", chunked(b"one", ending=False)], ids=["asking", "reading"])
@@ -213,7 +215,7 @@ async def test_a_reader_gets_an_error_when_the_pool_is_closed(said):
             group.create_task(read())
             while not server.requests:
                 await asyncio.sleep(0.001)
-            await http._client._transport.aclose()
+            await http._direct.aclose()
 
 
 async def test_another_scheme_is_refused():

@@ -3,8 +3,8 @@
 import pytest
 
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.errors import ForbiddenAddress
 from alipes.runtime.http.lent_clients import HttpError, open_lent_client
-from alipes.runtime.http.sockets import ForbiddenAddress
 from tests.world.mcp_http import open_mcp_http
 
 

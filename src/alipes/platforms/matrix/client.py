@@ -11,12 +11,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx2
 import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
+from alipes.runtime.http.messages import Response
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -171,7 +172,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         for message in tuple(self.outgoing_to_device_messages):
             expect(await self.to_device(message), nio.ToDeviceResponse)
 
-    def stream(self, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
+    def stream(self, path: str) -> AbstractAsyncContextManager[Response]:
         """GET with an unread body."""
         return self._http.stream("GET", path, headers={"authorization": f"Bearer {self.access_token}"})
 
@@ -199,7 +200,7 @@ class NioResponse:
 
     content_disposition = None
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: Response) -> None:
         self._response = response
         self.status = response.status_code
         self.content_type = _CHARSET.sub("", response.headers.get("content-type", "")).strip()

@@ -7,7 +7,6 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
 import nio  # type: ignore[import-untyped]
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # type: ignore[import-untyped]
 
@@ -25,6 +24,7 @@ from alipes.platforms.files import (
 from alipes.platforms.matrix.client import MatrixClient, MatrixError
 from alipes.platforms.matrix.parse import RoomEvent
 from alipes.platforms.matrix.settings import MatrixConfig
+from alipes.runtime.http.lazy_httpx import httpx2
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)

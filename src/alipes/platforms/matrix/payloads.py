@@ -6,7 +6,6 @@ import re
 from itertools import groupby
 from typing import Any, TypeAlias
 
-import httpx2
 import nio  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
@@ -27,7 +26,7 @@ from alipes.platforms.markup import (
     write_html,
 )
 from alipes.platforms.matrix.client import MatrixError
-from alipes.runtime.http.clients import NOT_SENT
+from alipes.runtime.http.lazy_httpx import errors, httpx2
 
 LONGEST = 8000
 """Characters. An event holds 64 KiB with the text twice, perhaps encrypted."""
@@ -159,5 +158,5 @@ def translate_error(failure: Exception, doing: str) -> DeliveryError:
             )
         case nio.EncryptionError() | nio.LocalProtocolError():
             return DeliveryError(f"Encryption failed ({doing}: {failure}).")
-    sent, late = not isinstance(failure, NOT_SENT), isinstance(failure, httpx2.TimeoutException)
+    sent, late = not isinstance(failure, errors.NOT_SENT), isinstance(failure, httpx2.TimeoutException)
     return no_answer_error("the homeserver", doing, describe_error(failure), sent=sent, late=late)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-import httpx2
 import msgspec
 from msgspec import Struct, field
 
@@ -16,7 +15,9 @@ from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
 from alipes.platforms.connection import no_answer_error
 from alipes.platforms.files import read_download
-from alipes.runtime.http.clients import NOT_SENT, HttpClient
+from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import errors, httpx2
+from alipes.runtime.http.messages import Response
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class TelegramApi:
             raise InvalidApiResponse(status)
         return data
 
-    def _result(self, response: httpx2.Response, kind: type[T]) -> T:
+    def _result(self, response: Response, kind: type[T]) -> T:
         if kind not in self._decoders:
             self._decoders[kind] = msgspec.json.Decoder(ApiResponse[kind])  # type: ignore[valid-type]
         try:
@@ -125,7 +126,7 @@ def translate_error(failure: Exception, doing: str) -> DeliveryError:
             return Undeliverable(f"It is too large for Telegram ({doing}).")
         case InvalidApiResponse(status=status):
             return DeliveryError(f"Telegram answered with {status} and an invalid response ({doing}).", uncertain=True)
-    sent, late = not isinstance(failure, NOT_SENT), isinstance(failure, httpx2.TimeoutException)
+    sent, late = not isinstance(failure, errors.NOT_SENT), isinstance(failure, httpx2.TimeoutException)
     # only the type of the error: its text may contain the address and with it the token
     return no_answer_error("Telegram", doing, type(failure).__name__, sent=sent, late=late)
 

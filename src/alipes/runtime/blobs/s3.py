@@ -9,13 +9,13 @@ from typing import TypeAlias
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 
-import httpx2
 from msgspec import Struct
 
 from alipes.kernel.blobs import BlobInfo, is_blob_name
 from alipes.kernel.errors import FileStoreError
 from alipes.kernel.models import Secret
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
 
 _Infos: TypeAlias = list[BlobInfo]
 MAX_LIST_BYTES = 4_000_000

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import httpx2
 
 from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.http.messages import Response
 from alipes.runtime.http.public_fetch import is_public
 from alipes.runtime.http.sockets import MayConnect
 
@@ -49,9 +50,20 @@ async def send_request(http: HttpClient, request: AuthRequest, timeout_s: float)
     """Send a request that a library has prepared and read the response. Raises `AuthFlowError`."""
     headers, content = dict(request.headers), await request.aread()
     try:
-        return await http.request(request.method, str(request.url), headers=headers, content=content, timeout=timeout_s)
+        response = await http.request(
+            request.method, str(request.url), headers=headers, content=content, timeout=timeout_s
+        )
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise AuthFlowError(str(error) or type(error).__name__) from error
+    return _make_httpx_response(response, request)
+
+
+def _make_httpx_response(response: Response, request: AuthRequest) -> AuthResponse:
+    """What was read of a response, for a library."""
+    headers = [
+        each for each in response.head.headers if each[0].lower() not in (b"content-encoding", b"content-length")
+    ]
+    return httpx2.Response(response.status_code, headers=headers, content=response.content, request=request)
 
 
 async def run_auth_flow(
@@ -80,6 +92,6 @@ async def _take_step(
             async with asyncio.timeout(read_for_s):
                 await response.aread()
         try:
-            return await flow.asend(response)
+            return await flow.asend(_make_httpx_response(response, request))
         except StopAsyncIteration:
             return None

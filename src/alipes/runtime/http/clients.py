@@ -9,18 +9,18 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import lru_cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
-import httpx2
 from msgspec import Struct
 
 import alipes
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies
-from alipes.runtime.http.proxies import RouteTransport, TlsTrust, proxy_routes
+from alipes.runtime.http.lazy_httpx import httpx2
+from alipes.runtime.http.messages import Request, Response, Timeouts, absolute_url
+from alipes.runtime.http.proxies import TlsTrust
 from alipes.runtime.http.sockets import MayConnect
+from alipes.runtime.http.transport import DirectTransport
 from alipes.runtime.tasks import run_to_completion
 
 if TYPE_CHECKING:
@@ -32,30 +32,32 @@ log = logging.getLogger(__name__)
 _Handle: TypeAlias = tuple[str, str, float, float, MayConnect | None]
 NO_KEY = "none"
 """Sent by an SDK to an endpoint without a key; otherwise it would take one from the environment."""
-NOT_SENT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
-"""Raised before anything of a request was sent, so it had no effect."""
+USER_AGENT = f"alipes/{alipes.__version__}"
+HEADERS = {"accept": "*/*", "accept-encoding": "gzip, deflate", "connection": "keep-alive", "user-agent": USER_AGENT}
+
+
+class Wire(Protocol):
+    """Connections of a client."""
+
+    requests: int
+
+    async def aclose(self) -> None: ...
 
 
 class OpenClient(Struct, frozen=True, eq=False):
-    """A client of a scope: strong references to its transports, a weak one to the client."""
+    """A client of a scope: strong references to its connections, and a weak one to a client that a library has."""
 
     name: str
     kind: str
     """`http`, `openai` or `anthropic`."""
     base_url: str
     opened: float
-    client: "weakref.ref[httpx2.AsyncClient]"
-    wires: tuple[RouteTransport, ...]
+    wires: tuple[Wire, ...]
+    client: "weakref.ref[httpx2.AsyncClient] | None" = None
 
     @property
     def closed(self) -> bool:
-        client = self.client()
+        client = None if self.client is None else self.client()
         return client is not None and client.is_closed
 
     @property
@@ -63,7 +65,7 @@ class OpenClient(Struct, frozen=True, eq=False):
         return sum(wire.requests for wire in self.wires)
 
     async def close(self) -> None:
-        if (client := self.client()) is not None:
+        if self.client is not None and (client := self.client()) is not None:
             await client.aclose()
         # Also afterwards: an earlier close may have been cancelled half-way.
         for wire in self.wires:
@@ -83,7 +85,8 @@ class ClientScope:
         self._proxies = proxies or Proxies()
         self._trust = TlsTrust(trust)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._owned: dict[weakref.ref[httpx2.AsyncClient], OpenClient] = {}
+        self._owned: dict[Wire | weakref.ref[httpx2.AsyncClient], OpenClient] = {}
+        """By the watched client, or by the connections of one of our own."""
         self._dropped: deque[weakref.ref[httpx2.AsyncClient]] = deque()
         self._handles: dict[_Handle, HttpClient] = {}
 
@@ -130,12 +133,12 @@ class ClientScope:
 
     @asynccontextmanager
     async def lend(
-        self, name: str, *, limits: httpx2.Timeout, permits: MayConnect | None = None
-    ) -> AsyncIterator[httpx2.AsyncClient]:
+        self, name: str, *, limits: "httpx2.Timeout", permits: MayConnect | None = None
+    ) -> "AsyncIterator[httpx2.AsyncClient]":
         """A plain client for a library that takes one; closed at the end of the block. It follows no redirects."""
         self._check_loop()
         await self._close_dropped()
-        client, _ = self._open(name, "http", "", timeout=limits, permits=permits)
+        client = self.open_httpx(name, "http", "", timeout=limits, permits=permits)
         try:
             yield client
         finally:
@@ -182,8 +185,8 @@ class ClientScope:
             raise ConfigError(f"The vendor's SDK is not installed ({missing}): run `alipes install sdk`") from missing
 
     def _for_sdk(self, kind: str, endpoint: Endpoint, base_url: str) -> dict[str, Any]:
-        timeout = _timeout(endpoint.stall, endpoint.connect)
-        client, _ = self._open(endpoint.name, kind, base_url, timeout=timeout, follow_redirects=True)
+        timeout = httpx2.Timeout(connect=endpoint.connect, read=endpoint.stall, write=endpoint.stall, pool=None)
+        client = self.open_httpx(endpoint.name, kind, base_url, timeout=timeout, follow_redirects=True)
         headers, key = dict(endpoint.headers), endpoint.key.reveal() or NO_KEY
         return {
             "api_key": key,
@@ -193,22 +196,33 @@ class ClientScope:
             "http_client": client,
         }
 
-    def _open(
+    def open_direct(self, name: str, base_url: str, permits: MayConnect | None) -> DirectTransport | None:
+        """Connections of a client of our own; None if its requests may go through a proxy."""
+        if self._proxies.used:
+            return None
+        direct = DirectTransport(lambda: self._trust.tls, permits)
+        self._owned[direct] = OpenClient(name, "http", base_url, time.time(), (direct,))
+        return direct
+
+    def open_httpx(
         self,
         name: str,
         kind: str,
         base_url: str,
         *,
-        timeout: httpx2.Timeout,
+        timeout: "httpx2.Timeout",
         follow_redirects: bool = False,
         permits: MayConnect | None = None,
-    ) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
-        """A client, and its transport if it has only one."""
+    ) -> "httpx2.AsyncClient":
+        from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415
+
+        from alipes.runtime.http.httpx_transport import RouteTransport, proxy_routes  # noqa: PLC0415
+
         straight, ways = (RouteTransport(self._trust, permits=permits), proxy_routes(self._proxies, self._trust))
         client = httpx2.AsyncClient(
             # SDKs use absolute URLs.
             base_url=base_url if kind == "http" else "",
-            headers={"user-agent": f"alipes/{alipes.__version__}"},
+            headers={"user-agent": USER_AGENT},
             # Cookies must not leak from one conversation to another.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=timeout,
@@ -219,8 +233,8 @@ class ClientScope:
         )
         watch = weakref.ref(client, self._dropped.append)
         wires = (straight, *(way for way in ways.values() if way is not None))
-        self._owned[watch] = OpenClient(name, kind, base_url, time.time(), watch, wires)
-        return client, None if ways else straight
+        self._owned[watch] = OpenClient(name, kind, base_url, time.time(), wires, watch)
+        return client
 
     async def _close_dropped(self) -> None:
         """Close the connections of garbage-collected clients, and forget closed clients."""
@@ -249,11 +263,14 @@ class HttpClient:
 
     def __init__(self, scope: ClientScope, key: "_Handle") -> None:
         self._scope = scope
-        self.name, self.base_url, stall, connect, self._permits = key
-        self._timeout = _timeout(stall, connect)
-        self._extensions = {"timeout": self._timeout.as_dict()}
-        self._client, self._wire = self._open()
-        self._headers = dict(self._client.headers)
+        self.name, self.base_url, stall, connect, permits = key
+        self._timeouts = Timeouts(connect, stall, stall)
+        self._direct = scope.open_direct(self.name, self.base_url, permits)
+        self._client: httpx2.AsyncClient | None = None
+        """With a proxy: httpx2 chooses the way."""
+        if self._direct is None:
+            none = httpx2.Timeout(None)
+            self._client = scope.open_httpx(self.name, "http", self.base_url, timeout=none, permits=permits)
 
     @asynccontextmanager
     async def stream(
@@ -264,7 +281,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         stall: float | None = None,
-    ) -> AsyncIterator[httpx2.Response]:
+    ) -> AsyncIterator[Response]:
         """Send a request; yields the response with its body unread. `stall`: overrides the client's.
 
         If the body is read to its end, the connection is reused; otherwise it is closed at the end of
@@ -279,24 +296,30 @@ class HttpClient:
 
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, stall: float | None
-    ) -> httpx2.Response:
-        client = await self._open_client()
-        timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
-        if self._wire is None:
-            built = client.build_request(method, url, headers=headers, content=content, timeout=timeout)
-            return await client.send(built, stream=True)
-        # Bypass the client: its cookies, redirects and hooks are off, and cost a third of the time.
-        place, host = _absolute_url(self.base_url, url)
-        given = {"host": host, **self._headers, **{name.lower(): value for name, value in headers.items()}}
+    ) -> Response:
+        self._scope._check_loop()
+        await self._scope._close_dropped()
+        timeouts = self._timeouts
+        if stall is not None:
+            timeouts = Timeouts(timeouts.connect or stall, stall, stall)
+        if self._direct is None:
+            return await self._answer_by_httpx(method, url, headers, content, timeouts)
+        place = absolute_url(self.base_url, url)
+        given = {"host": place.authority, **HEADERS, **{name.lower(): value for name, value in headers.items()}}
         if content or method in ("POST", "PUT", "PATCH"):
             given.setdefault("content-length", str(len(content or b"")))
-        # The headers are complete; passing `content` would build and scan them four times.
-        stream = httpx2.ByteStream(content or b"")
-        more = self._extensions if timeout is self._timeout else {"timeout": timeout.as_dict()}
-        built = httpx2.Request(method, place, headers=given, stream=stream, extensions=more)
-        response = await self._wire.handle_async_request(built)
-        response.request = built
-        return response
+        encoded = [(name.encode("ascii"), value.encode("ascii")) for name, value in given.items()]
+        return await self._direct.send(Request(method, place, encoded, content or b"", timeouts))
+
+    async def _answer_by_httpx(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, timeouts: Timeouts
+    ) -> Response:
+        from alipes.runtime.http.httpx_transport import send_by_httpx  # noqa: PLC0415
+
+        assert self._client is not None
+        limits = httpx2.Timeout(connect=timeouts.connect, read=timeouts.read, write=timeouts.write, pool=None)
+        built = self._client.build_request(method, url, headers=headers, content=content, timeout=limits)
+        return await send_by_httpx(self._client, built)
 
     async def request(
         self,
@@ -307,7 +330,7 @@ class HttpClient:
         content: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
         stall: float | None = None,
-    ) -> httpx2.Response:
+    ) -> Response:
         """Send a request and read the whole response; `timeout` limits the total time."""
         try:
             async with asyncio.timeout(timeout):
@@ -319,36 +342,10 @@ class HttpClient:
                 raise
             raise httpx2.ReadTimeout(f"no complete response within {timeout} s") from late
 
-    async def _open_client(self) -> httpx2.AsyncClient:
-        self._scope._check_loop()
-        if self._client.is_closed:
-            log.warning("client %r was closed by other code; replacing it", self.name)
-            self._client, self._wire = self._open()
-        await self._scope._close_dropped()
-        if self._client.is_closed:
-            raise RuntimeError(f"Client {self.name!r} was replaced and closed again by other code.")
-        return self._client
-
-    def _open(self) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
-        return self._scope._open(self.name, "http", self.base_url, timeout=self._timeout, permits=self._permits)
-
     @property
     def uses_proxy(self) -> bool:
         """True if requests may go through a proxy."""
-        return self._wire is None
-
-
-@lru_cache(maxsize=256)
-def _absolute_url(base: str, url: str) -> tuple[httpx2.URL, str]:
-    """The absolute URL and its Host header. Cached, because the same few URLs are requested often."""
-    place = httpx2.URL(url)
-    if place.is_relative_url:
-        place = httpx2.URL(f"{base.rstrip('/')}/{url.lstrip('/')}")
-    return place, place.netloc.decode("ascii")
-
-
-def _timeout(stall: float, connect: float) -> httpx2.Timeout:
-    return httpx2.Timeout(connect=connect, read=stall, write=stall, pool=None)
+        return self._direct is None
 
 
 async def _close(owned: OpenClient, failures: list[Exception]) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from ipaddress import IPv6Address, ip_address
 from typing import Literal, TypeAlias
 
-import httpx2
 from msgspec import Struct
 
 from alipes.kernel.lazy import lazy_pattern
+from alipes.runtime.http.lazy_httpx import httpx2
 from alipes.runtime.sandbox.backend import CommandScope
 
 _NAME = lazy_pattern(

@@ -28,6 +28,7 @@ from alipes.runtime.http.egress import (
     normalise_host,
     parse_authority,
 )
+from alipes.runtime.http.lazy_httpx import errors
 from alipes.runtime.http.proxy_requests import (
     MAX_HEAD_BYTES,
     BadRequest,
@@ -39,7 +40,6 @@ from alipes.runtime.http.proxy_requests import (
     read_server_names,
     starts_http,
 )
-from alipes.runtime.http.sockets import ForbiddenAddress
 from alipes.runtime.http.upstream import BUFFER_BYTES, ByteStream, Upstream, UpstreamConnector
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.tasks import unwrap_error_group
@@ -276,7 +276,7 @@ class _ProxyConnection:
                 self._proxy.counts.allowed += 1
                 with self._proxy.track(request):
                     yield upstream
-        except ForbiddenAddress as error:
+        except errors.ForbiddenAddress as error:
             raise _private(host) from error
         except OSError as error:
             if opened:

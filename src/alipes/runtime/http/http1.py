@@ -3,11 +3,11 @@
 Responses are parsed by llhttp: see docs/adr/0017.
 """
 
-import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
 from alipes.kernel.lazy import lazy_pattern
+from alipes.runtime.http.lazy_httpx import httpx2
 
 MAX_HEAD_BYTES = 100 * 1024
 """Limit of bytes without a complete head, a part of the body, or an end."""

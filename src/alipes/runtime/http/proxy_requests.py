@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-import httpx2
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from alipes.kernel.lazy import lazy_pattern
 from alipes.runtime.http.egress import parse_authority
 from alipes.runtime.http.http1 import Headers, RequestEncoder
+from alipes.runtime.http.lazy_httpx import httpx2
 
 MAX_HEAD_BYTES = 64 * 1024
 """Limit of a request's head, and of a TLS ClientHello."""

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urljoin
 
-import httpx2
 from msgspec import Struct
 
 from alipes.runtime.http.clients import ClientScope, HttpClient
 from alipes.runtime.http.egress import DecideEgress, EgressCounts, EgressRequest, is_address, normalise_host
-from alipes.runtime.http.sockets import ForbiddenAddress, resolve_addresses
+from alipes.runtime.http.lazy_httpx import errors, httpx2
+from alipes.runtime.http.sockets import resolve_addresses
 from alipes.runtime.sandbox.backend import CommandScope
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class AddressGuard:
         except OSError:
             return
         if not all(self.permits(host, port, each) for each in found):
-            raise ForbiddenAddress(f"{host} is an address of this machine or of a private network")
+            raise errors.ForbiddenAddress(f"{host} is an address of this machine or of a private network")
 
 
 class PublicFetcher:
@@ -138,7 +138,7 @@ class PublicFetcher:
             await self._check(url, caller)
             place = httpx2.URL(url)
             await self._guard.check_name(place.host, place.port or (443 if place.scheme == "https" else 80))
-        except ForbiddenAddress as error:
+        except errors.ForbiddenAddress as error:
             raise FetchError(f"{error}; {_HOW_TO_ALLOW}") from error
 
     async def fetch(
@@ -168,7 +168,7 @@ class PublicFetcher:
                 url, left = target, left - (loop.time() - begun)
         except TimeoutError as late:
             raise FetchError(f"{_without_query(url)} did not answer within {seconds:.0f} s") from late
-        except ForbiddenAddress as error:
+        except errors.ForbiddenAddress as error:
             raise FetchError(f"{error}; {_HOW_TO_ALLOW}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             why = str(error) or type(error).__name__
@@ -212,7 +212,7 @@ class PublicFetcher:
         except ValueError as error:
             raise FetchError(f"{_without_query(url)} cannot be fetched: {error}") from error
         if is_address(host) and not self._guard.permits(place.host, port, host):
-            raise ForbiddenAddress(f"{place.host} is an address of this machine or of a private network")
+            raise errors.ForbiddenAddress(f"{place.host} is an address of this machine or of a private network")
         if self._decide is not None and (why := await self._decide(EgressRequest(host, port, "fetch", caller))):
             self._counts.refused += 1
             log.info("egress: refused in session %s: %s", caller.session, why)

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from itertools import chain, zip_longest
 from typing import TypeAlias
 
-import httpx2
+from alipes.runtime.http.lazy_httpx import errors, httpx2
 
 MAX_BUFFERED_BYTES = 256 * 1024
 """Bytes buffered for reading or sending before the producer is paused."""
@@ -35,10 +35,6 @@ MayConnect: TypeAlias = Callable[[str, int, str], bool]
 """Called with host, port and a resolved address: may we connect there?"""
 
 
-class ForbiddenAddress(httpx2.ConnectError):
-    """All addresses of the host are forbidden."""
-
-
 class Sockets:
     """Opens connections and counts those being read."""
 
@@ -57,7 +53,7 @@ class Sockets:
                 if self._permits is not None and found:
                     found = [each for each in found if self._permits(host, port, each)]
                     if not found:
-                        raise ForbiddenAddress(f"{host} is on this machine or a private network")
+                        raise errors.ForbiddenAddress(f"{host} is on this machine or a private network")
                 return await self._first(found, port)
 
     async def _first(self, addresses: list[str], port: int) -> "TcpConnection":

@@ -1,30 +1,29 @@
 """HTTP/1.1 directly to a server, with a pool of reusable connections."""
 
 import asyncio
+import logging
 import math
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Self, TypeAlias
-
-import httpx2
+from collections.abc import Callable
+from typing import Self
 
 from alipes.runtime.http.http1 import RequestEncoder, ResponseHead, ResponseParser
+from alipes.runtime.http.lazy_httpx import httpx2
+from alipes.runtime.http.messages import Origin, Request, Response, ResponseBody
 from alipes.runtime.http.sockets import Connection, MayConnect, Sockets, start_tls
 
-Origin: TypeAlias = tuple[str, str, int]
-"""Scheme, host, port."""
+log = logging.getLogger(__name__)
+
 MAX_IDLE_CONNECTIONS = 64
 """Idle connections kept, at most. Busy ones are not limited: requests would wait for unrelated ones."""
 IDLE_TIMEOUT_S = 300.0
 NO_REUSE_S = 10.0
 """Seconds during which a server gets only new connections after it closed a reused one: a retry must not
 get another one that is about to be closed."""
-_PORTS = {"http": 80, "https": 443}
 
 
-class DirectTransport(httpx2.AsyncBaseTransport):
+class DirectTransport:
     """A connection pool. A connection is used by one request at a time."""
 
     def __init__(self, tls: Callable[[], ssl.SSLContext], permits: MayConnect | None = None) -> None:
@@ -36,14 +35,16 @@ class DirectTransport(httpx2.AsyncBaseTransport):
         self.busy: set[_HttpConnection] = set()
         self._no_reuse: dict[Origin, float] = {}
         """Origins that get only new connections, and until when."""
+        self.requests = 0
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        limits: Mapping[str, float | None] = request.extensions.get("timeout", {})
-        connection = await self._connected(request.url, limits.get("connect"))
+    async def send(self, request: Request) -> Response:
+        """Returns when the head of the response was received. Raises `httpx2.TransportError` subclasses."""
+        self.requests += 1
+        connection = await self._connected(request.url.origin, request.timeouts.connect)
         self.busy.add(connection)
         head: ResponseHead | None = None
         try:
-            head = await connection.ask(request, limits)
+            head = await connection.ask(request)
         except (httpx2.RemoteProtocolError, httpx2.ReadError):
             if connection.waited:
                 now = time.monotonic()
@@ -53,14 +54,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
         finally:
             if head is None:
                 self._drop(connection)
-        coded = any(name.lower() == b"content-encoding" for name, _ in head.headers)
-        kind = httpx2.Response if coded else _UncompressedResponse
-        return kind(
-            head.status,
-            headers=head.headers,
-            stream=_ResponseBody(self, connection, limits.get("read")),
-            extensions={"http_version": head.version, "reason_phrase": head.reason},
-        )
+        return Response(head, _ConnectionBody(self, connection, request.timeouts.read))
 
     async def release(self, connection: "_HttpConnection") -> None:
         """Return a connection after its response was read or abandoned."""
@@ -80,10 +74,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             self._drop(connection)
         await asyncio.sleep(0)
 
-    async def _connected(self, url: httpx2.URL, limit: float | None) -> "_HttpConnection":
-        if url.scheme not in _PORTS:
-            raise httpx2.UnsupportedProtocol(f"a URL starts with http:// or https://, not {url.scheme!r}")
-        origin = (url.scheme, url.host, url.port or _PORTS[url.scheme])
+    async def _connected(self, origin: Origin, limit: float | None) -> "_HttpConnection":
         if self._no_reuse.get(origin, math.inf) < time.monotonic():
             del self._no_reuse[origin]
         for connection in reversed(tuple(self._idle)):
@@ -145,27 +136,28 @@ class _HttpConnection:
         self._until, self.waited = time.monotonic() + IDLE_TIMEOUT_S, True
         return not self._line.readable
 
-    async def ask(self, request: httpx2.Request, limits: Mapping[str, float | None]) -> ResponseHead:
+    async def ask(self, request: Request) -> ResponseHead:
         """Send the request and read the head of the response."""
         self._asked = False
         self._answer = answer = ResponseParser(request.method)
-        with suppress(httpx2.WriteError):  # the server may have sent an error before it closed
-            await self._send(request, limits.get("write"))
+        try:
+            await self._send(request)
+        except httpx2.WriteError:
+            log.debug("the server closed while the request was sent; it may have sent an error before")
         while answer.head is None and not answer.broken:
-            answer.feed(await self._line.read(limits.get("read")))
+            answer.feed(await self._line.read(request.timeouts.read))
         if answer.head is None:
             raise httpx2.RemoteProtocolError(answer.broken)
         return answer.head
 
-    async def _send(self, request: httpx2.Request, limit: float | None) -> None:
-        question = RequestEncoder(request.method, request.url.raw_path, request.headers.raw)
+    async def _send(self, request: Request) -> None:
+        limit = request.timeouts.write
+        question = RequestEncoder(request.method, request.url.target, request.headers)
         await self._say(question.head, limit)
-        if isinstance(request.stream, httpx2.ByteStream):  # complete: nothing to wait for
-            for chunk in request.stream:
-                await self._say(question.piece(chunk), limit)
+        if isinstance(request.body, bytes):
+            await self._say(question.piece(request.body), limit)
         else:
-            assert isinstance(request.stream, httpx2.AsyncByteStream)
-            async for chunk in request.stream:
+            async for chunk in request.body:
                 await self._say(question.piece(chunk), limit)
         await self._say(question.end(), limit)
         self._asked = not question.last
@@ -186,22 +178,7 @@ class _HttpConnection:
         return data
 
 
-class _UncompressedResponse(httpx2.Response):
-    """An uncompressed response: needs no decoder."""
-
-    async def aread(self) -> bytes:
-        if self.is_stream_consumed or self.is_closed:
-            return await super().aread()
-        self.is_stream_consumed = True
-        assert isinstance(self.stream, httpx2.AsyncByteStream)
-        try:
-            self._content = b"".join([block async for block in self.stream])
-        finally:
-            await self.aclose()
-        return self._content
-
-
-class _ResponseBody(httpx2.AsyncByteStream):
+class _ConnectionBody(ResponseBody):
     def __init__(self, pool: DirectTransport, connection: _HttpConnection, limit: float | None) -> None:
         self._pool, self._connection, self._limit = pool, connection, limit
         self._closed = False
@@ -212,6 +189,7 @@ class _ResponseBody(httpx2.AsyncByteStream):
     async def __anext__(self) -> bytes:
         if not self._closed and (data := await self._connection.block(self._limit)):
             return data
+        await self.aclose()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

@@ -12,9 +12,10 @@ from msgspec import Struct
 from alipes.kernel.models import Proxies
 from alipes.runtime.http.egress import format_authority, is_address
 from alipes.runtime.http.http1 import Headers
+from alipes.runtime.http.lazy_httpx import errors
 from alipes.runtime.http.proxies import TlsTrust, choose_proxy
 from alipes.runtime.http.public_fetch import AddressGuard
-from alipes.runtime.http.sockets import ForbiddenAddress, resolve_addresses
+from alipes.runtime.http.sockets import resolve_addresses
 
 CONNECT_TIMEOUT_S = 30.0
 ADDRESS_TIMEOUT_S = 8.0
@@ -135,7 +136,7 @@ class UpstreamConnector:
         found = await resolve_addresses(host, port)
         allowed = [each for each in found if self.guard.permits(host, port, each)]
         if found and not allowed:
-            raise ForbiddenAddress(f"{host} is an address of this machine or of a private network")
+            raise errors.ForbiddenAddress(f"{host} is an address of this machine or of a private network")
         failure: OSError = OSError("the name has no address")
         for address in allowed[:MAX_ADDRESSES]:
             try:
