@@ -10,8 +10,8 @@ from alipes.testing import open_agent
 from tests.e2e.program import Home
 from tests.world.model_server import ModelServer, Say
 
-MAX_MODULES = 655
-"""621 before the extras and the starter of the sandbox; a question without tools must not load what it does not need."""
+MAX_MODULES = 575
+"""649 with httpx2, the file tools and the rules for paths; a question without tools loads none of these."""
 MAX_PROMPT_BYTES = 9_950
 """System prompt and schemas of the default tools."""
 LISTED = """
@@ -27,9 +27,16 @@ NOT_NEEDED = (
     "alipes.store.search",
     "alipes.store.sql.archive",
     "alipes.tools.shell.pty",
-    "alipes.agent.approval.shell.parser",
+    "alipes.agent.approval.paths",
+    "alipes.agent.approval.shell",
+    "alipes.kernel.tool_labels",
+    "alipes.tools.files",
+    "alipes.tools.search",
     "alipes.web",
     "alipes.compat",
+    "httpx2",
+    "email",
+    "importlib.metadata",
     "starlette",
     "prompt_toolkit",
     "PIL",

@@ -4,8 +4,9 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
@@ -24,7 +25,9 @@ from alipes.runtime.sandbox.project import project_root
 from alipes.tools.boundary import FileBoundary, OpenedPath, UnjudgedCall, open_path
 from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
-from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
+
+if TYPE_CHECKING:
+    from alipes.tools.files.read_file import ReadFile
 
 MAX_IMAGES = 20
 MAX_TOTAL_CHARS = 200_000
@@ -95,8 +98,14 @@ class FileAttacher:
         self._resources: ResourceReader | None = None
         self._mask = mask
         self._boundary = FileBoundary(make_places(settings))
-        self._reader = ReadFile(self._boundary, mask=mask, documents=documents)
+        self._documents = documents
         self._received = str(settings.paths.files)
+
+    @cached_property
+    def _reader(self) -> "ReadFile":
+        from alipes.tools.files.read_file import ReadFile  # noqa: PLC0415
+
+        return ReadFile(self._boundary, mask=self._mask, documents=self._documents)
 
     def add_resources(self, reader: ResourceReader) -> None:
         """Attach also what `reader` has, as `@server:uri`."""
@@ -207,8 +216,10 @@ class FileAttacher:
         return opened, describe_untrusted_file(opened.real, self._received)
 
     async def _read_file(self, opened: OpenedPath, mention: Mention) -> str | Image:
-        count = mention.last - mention.first + 1 if mention.first else DEFAULT_LINES
-        found = await self._reader.read(opened, mention.first or 1, max(1, count))
+        if mention.first:
+            found = await self._reader.read(opened, mention.first, max(1, mention.last - mention.first + 1))
+        else:
+            found = await self._reader.read(opened)
         if isinstance(found, str):
             return found
         return found.images[0] if found.images else found.text

@@ -20,7 +20,6 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
 from alipes.runtime.tasks import first_error
-from alipes.tools.files.patch import patched_paths
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -374,5 +373,7 @@ def files_written(call: ToolCall) -> list[str]:
         case "write_file", {"path": str(path)}:
             return [path]
         case "patch", args:
+            from alipes.tools.files.patch import patched_paths  # noqa: PLC0415
+
             return patched_paths(args)
     return []

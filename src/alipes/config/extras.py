@@ -3,7 +3,6 @@
 Uses only the standard library, because `make run` reads it before anything is installed.
 """
 
-import importlib.metadata
 import json
 import os
 import re
@@ -148,7 +147,9 @@ def is_installed(name: str) -> bool:
 
 def list_missing(name: str) -> tuple[str, ...]:
     """The packages that are not installed in the pinned version."""
-    present = {_normalize(each.name): each.version for each in importlib.metadata.distributions() if each.name}
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    present = {_normalize(each.name): each.version for each in distributions() if each.name}
     return tuple(pin.name for pin in _select((name,)) if present.get(pin.name) != pin.version)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits

@@ -1,13 +1,14 @@
 """The built-in tools of an app, and the hooks that they need."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 
 from alipes.agent.approval.approval import ApprovalGate, preview_change
 from alipes.agent.approval.command_files import CommandFileCheck, ShownFiles
 from alipes.agent.approval.files import FileApproval
 from alipes.agent.approval.judge import ApprovalJudge
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import MixtureRunner
@@ -23,13 +24,11 @@ from alipes.plugins.owner import CORE
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.permissions import TurnPermissions
 from alipes.tools.clarify import Clarify
+from alipes.tools.common import LazyTool
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
-from alipes.tools.files.patch import Patch
-from alipes.tools.files.read_file import ReadFile
-from alipes.tools.files.write_file import WriteFile
+from alipes.tools.file_specs import PATCH, READ_FILE, SEARCH_FILES, WRITE_FILE
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.mixture import MixtureOfAgents
-from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -38,7 +37,7 @@ from alipes.tools.todo import Todo
 
 def open_tools(app: App, resources: Resources) -> None:
     settings, backend, env = app.settings, resources.backend, tool_environment(app.settings)
-    places, guard, background, mask = app.places, resources.guard, resources.background, app.secrets
+    places, background, mask = app.places, resources.background, app.secrets
     files = app.boundary
     spill = SpillFolder(settings.paths.spill, mask=mask)
     command_files = CommandFileCheck(places, mask, resources.network.commands.list_folders)
@@ -51,12 +50,7 @@ def open_tools(app: App, resources: Resources) -> None:
         rewriter=PluginOutputRewriter(app.hooks),
         check_start=command_files.check_start,
     )
-    file_tools: tuple[Tool, ...] = (
-        ReadFile(files, mask=mask, documents=app.documents),
-        WriteFile(files, mask=mask),
-        Patch(files, mask=mask),
-        SearchFiles(env, files, keeper=guard, mask=mask),
-    )
+    file_tools = _file_tools(app, resources, env)
     code = ExecuteCode(
         [tool.spec for tool in (*file_tools, terminal)],
         env,
@@ -96,6 +90,37 @@ def open_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
     _add_file_hooks(app)
+
+
+def _file_tools(app: App, resources: Resources, env: Mapping[str, str]) -> tuple[Tool, ...]:
+    """Imported with their first call: most questions need none."""
+
+    def read_file() -> Tool:
+        from alipes.tools.files.read_file import ReadFile  # noqa: PLC0415
+
+        return ReadFile(app.boundary, mask=app.secrets, documents=app.documents)
+
+    def write_file() -> Tool:
+        from alipes.tools.files.write_file import WriteFile  # noqa: PLC0415
+
+        return WriteFile(app.boundary, mask=app.secrets)
+
+    def patch() -> Tool:
+        from alipes.tools.files.patch import Patch  # noqa: PLC0415
+
+        return Patch(app.boundary, mask=app.secrets)
+
+    def search_files() -> Tool:
+        from alipes.tools.search.search_files import SearchFiles  # noqa: PLC0415
+
+        return SearchFiles(env, app.boundary, keeper=resources.guard, mask=app.secrets)
+
+    return (
+        LazyTool(READ_FILE, read_file),
+        LazyTool(WRITE_FILE, write_file),
+        LazyTool(PATCH, patch),
+        LazyTool(SEARCH_FILES, search_files),
+    )
 
 
 def _add_file_hooks(app: App) -> None:

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import msgspec
 from msgspec import Struct
@@ -245,6 +244,8 @@ def _parse_duration(text: str) -> float | None:
 
 
 def _seconds_until(text: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415
+
     try:
         instant = parsedate_to_datetime(text) if text.endswith("GMT") else datetime.fromisoformat(text)
     except (ValueError, OverflowError):

@@ -21,6 +21,7 @@ from alipes.config.protected_paths import is_secret_in_home, is_secret_in_projec
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
+from alipes.kernel.ports import Tool, ToolContext, ToolOutput, ToolSpec
 
 T = TypeVar("T")
 NONINTERACTIVE = {
@@ -63,6 +64,18 @@ class CommitGate:
         with self._lock:
             self._closed = not self._passed
             return self._closed
+
+
+class LazyTool:
+    """A tool that is made, and its module imported, with its first call."""
+
+    def __init__(self, spec: ToolSpec, make: Callable[[], Tool]) -> None:
+        self.spec, self._make = spec, make
+        self._tool: Tool | None = None
+
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
+        self._tool = self._tool or self._make()
+        return await self._tool.run(args, act)
 
 
 async def run_in_thread(work: Callable[[CommitGate], T]) -> T:

@@ -9,19 +9,17 @@ from msgspec import structs
 
 from alipes.agent.approval.assessment import COMMAND_TOOLS, assess_off_loop
 from alipes.agent.approval.command_files import CHANGED, CommandFileCheck, ShownFiles
-from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.files import FileApproval, named_files
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.terminal_lines import TerminalLines
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionWithdrawn, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import PermissionMode, Turn
 from alipes.plugins.specs import Verdict
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.sandbox.project import project_root
 from alipes.tools.boundary import CallScope, FileBoundary, UnjudgedCall
-from alipes.tools.files.patch import patched_paths, preview_patch
-from alipes.tools.files.write_file import preview_write
 
 AskApproval: TypeAlias = Callable[[ToolCall, Risk, Turn, ShownFiles | None], Awaitable[ApprovalDecision]]
 """Asks the user, or returns an earlier decision; None if nobody can be asked. The files: what a command reads that acts
@@ -140,7 +138,7 @@ class ApprovalGate:
         """Why a command in the sandbox cannot have an effect, whatever is approved; empty if it can."""
         places = self._files.boundary.places
         project = project_root(turn.inbound.workdir, places.home, places.root)
-        sealed = call.name == "process" or is_in(os.path.realpath(places.home), project)
+        sealed = call.name == "process" or is_inside(os.path.realpath(places.home), project)
         if risk.paths and (sealed or any(_is_sealed(path, project) for path in risk.paths)):
             return f"Not run: it {risk.reason} (rule: {risk.rule}). {_SEALED}"
         return ""
@@ -182,7 +180,7 @@ class ApprovalGate:
 def _is_sealed(path: str, project: str) -> bool:
     """True outside of the project, and for files of git except for the settings that git changes itself."""
     folders, _, name = path.rpartition("/")
-    return not is_in(path, project) or (
+    return not is_inside(path, project) or (
         ".git" in path.split("/") and not (folders.endswith("/.git") and name == "config")
     )
 
@@ -196,8 +194,7 @@ def _is_project_edit(call: ToolCall, risk: Risk | None) -> bool:
     """True if the call edits files of the project and nothing else; git's own files are not edited that way."""
     if call.name not in EDIT_TOOLS or (risk is not None and (risk.rule, risk.scope) != ("trusted", "workspace")):
         return False
-    paths = [str(call.args.get("path"))] if call.name == "write_file" else patched_paths(call.args)
-    return not any(".git" in path.split("/") for path in paths)
+    return not any(".git" in path.split("/") for path in named_files(call))
 
 
 def preview_change(call: ToolCall, turn: Turn, boundary: FileBoundary) -> str:
@@ -207,8 +204,12 @@ def preview_change(call: ToolCall, turn: Turn, boundary: FileBoundary) -> str:
         if call.name not in EDIT_TOOLS or any(_holds_secrets(path, act, boundary) for path in named_files(call)):
             return ""
         if call.name == "patch":
+            from alipes.tools.files.patch import preview_patch  # noqa: PLC0415
+
             diff = preview_patch(call.args, boundary, act)
         else:
+            from alipes.tools.files.write_file import preview_write  # noqa: PLC0415
+
             diff = preview_write(str(call.args.get("path")), str(call.args.get("content")), boundary, act)
     except (ToolError, ValueError):  # the tool reports it
         return ""

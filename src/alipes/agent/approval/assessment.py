@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from alipes.agent.approval.files import FILE_TOOLS, FileApproval
-from alipes.agent.approval.paths import Counts, Risk, first_risk
+from alipes.agent.approval.risk import Counts, Risk, first_risk
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn

@@ -6,10 +6,11 @@ The paths of a call are opened before it is judged, and stay open until it has e
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.risk import Risk
 from alipes.config.protected_paths import is_environment_file
 from alipes.kernel.approvals import FILE_ACCESS
 from alipes.kernel.conversations import ApprovalDecision
@@ -20,9 +21,10 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.store.sql.approvals import ApprovalStore
 from alipes.tools.boundary import FileBoundary, OpenedPath
-from alipes.tools.files.patch import patched_paths
 from alipes.tools.images import path_of_image
-from alipes.tools.search.search_files import searched_path
+
+if TYPE_CHECKING:
+    from alipes.agent.approval.paths import PathChecker
 
 COMMANDS = frozenset(("terminal", "process", "execute_code"))
 WRITERS = frozenset(("write_file", "patch"))
@@ -41,6 +43,8 @@ class FileApproval:
 
     def assess(self, call: ToolCall, key: tuple[str, str], workdir: str, turn: Turn | None = None) -> list[Risk]:
         """The risks of a call. Its files stay open until `release`; `key`: its conversation and id."""
+        from alipes.agent.approval.paths import PathChecker  # noqa: PLC0415
+
         checker, found, outside = PathChecker(self.boundary.places, workdir), list[Risk](), list[str]()
         for path in named_files(call):
             with suppress(ToolError, ValueError):  # the tool reports it
@@ -53,7 +57,7 @@ class FileApproval:
                     outside.append(real)
         return [*found, *self._ask_about(call, outside)]
 
-    def _judge(self, checker: PathChecker, tool: str, real: str) -> Risk | None:
+    def _judge(self, checker: "PathChecker", tool: str, real: str) -> Risk | None:
         """A risk that the name of a file says."""
         if tool in WRITERS:
             risk = checker.check_opened_write(real) or _assess_environment_file(real)
@@ -133,8 +137,12 @@ def named_files(call: ToolCall) -> list[str]:
     """The paths of files that a call uses."""
     args = call.args
     if call.name == "patch":
+        from alipes.tools.files.patch import patched_paths  # noqa: PLC0415
+
         return patched_paths(args)
     if call.name == "search_files":
+        from alipes.tools.search.search_files import searched_path  # noqa: PLC0415
+
         return [searched_path(args)[0]]
     if call.name in ("vision_analyze", "image_generate"):
         more = args.get("reference_image_urls")

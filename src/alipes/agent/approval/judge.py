@@ -3,7 +3,7 @@
 import json
 import secrets
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.kernel.errors import ConfigError, ProviderError, ToolError
 from alipes.kernel.messages import ToolCall, user

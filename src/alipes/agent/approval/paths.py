@@ -2,18 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeAlias
-
-from msgspec import Struct
+from collections.abc import Iterable, Iterator
 
 from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix, names_own_process
+from alipes.agent.approval.risk import Risk, Scope
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
-from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 
-Scope: TypeAlias = Literal["machine", "workspace", "remote"]
 _SYSTEM = (
     r"/(?:etc|boot|dev|usr|bin|sbin|lib|lib32|lib64|sys|proc|var/lib|var/spool|opt|root|run|Library|System)(?:/|\Z)"
 )
@@ -46,40 +42,7 @@ _NAME_ONLY_COMMANDS = frozenset(
 """Commands that show nothing of a file but its name and attributes."""
 
 
-class Risk(Struct, frozen=True):
-    """Why a call needs approval."""
-
-    rule: str
-    """Short name of the rule."""
-    reason: str
-    """What the command does: a verb phrase that completes "This command ..."."""
-    scope: Scope = "machine"
-    """What it touches: `machine` is contained by a sandbox; the project and remote systems are not."""
-    floor: bool = False
-    """No setting and no approval allows it."""
-    unseen: bool = False
-    """The rules cannot see what it does; in a script file, where that is normal, it does not count."""
-    exact: bool = False
-    """Only exactly this call can be allowed: a pattern of commands does not cover it."""
-    paths: tuple[str, ...] = ()
-    """The files that a command in the sandbox can change only after a yes."""
-    why: str = ""
-    """The reason as a person reads it; empty: as it is."""
-    question: ToolCall | None = None
-    """What is asked about instead of the call."""
-
-
 _UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)
-
-
-Counts: TypeAlias = Callable[[Risk], bool]
-"""Whether a risk counts; others are passed over, so that one behind them is found."""
-
-
-def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
-    """The first risk that nothing allows; if there is none, the first."""
-    found = [risk for risk in risks if risk]
-    return next((risk for risk in found if risk.floor), found[0] if found else None)
 
 
 class PathChecker:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.kernel.approvals import host_source, reveal
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError

@@ -5,7 +5,6 @@ from importlib import import_module
 
 from msgspec import structs
 
-from alipes.agent.approval.shell.lexer import Unparsable
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 
@@ -59,9 +58,10 @@ def _erase(line: str) -> str:
 
 def _is_open(text: str) -> bool:
     """True if a shell would wait for more lines, for example because of an open quote."""
+    parser = import_module("alipes.agent.approval.shell.parser")
     try:
-        import_module("alipes.agent.approval.shell.parser").parse_commands(text, {})
-    except Unparsable:
+        parser.parse_commands(text, {})
+    except parser.Unparsable:
         return True
     return False
 

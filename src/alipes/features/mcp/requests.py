@@ -4,7 +4,7 @@ import os
 from functools import partial
 from typing import Protocol
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.builtin_tools import AsksPeople
 from alipes.features.mcp.client.host import Elicitation, ElicitationAnswer, SamplingReply, SamplingRequest

@@ -4,7 +4,7 @@ about like everything else."""
 import asyncio
 from collections.abc import Callable, Mapping
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import SKILL_FILE
 from alipes.features.skills.skills import Skills

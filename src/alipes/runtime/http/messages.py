@@ -1,11 +1,11 @@
 """Requests and responses of our clients. A response has the attributes of httpx2's that are used most."""
 
-import json
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from functools import lru_cache
 from typing import Any, Self, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from alipes.kernel.lazy import lazy_pattern
@@ -146,7 +146,7 @@ class Response:
             return self._content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        return json.loads(self._content)
+        return msgspec.json.decode(self._content)
 
     def aiter_raw(self) -> ResponseBody:
         """The body as it arrives, not decompressed."""
@@ -174,7 +174,7 @@ class _InflatedBody(ResponseBody):
     def __init__(self, body: ResponseBody, encoding: str) -> None:
         self._body, self._over = body, False
         self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        self._maybe_bare = encoding == "deflate"
+        self._maybe_bare, self._begin = encoding == "deflate", b""
 
     async def __anext__(self) -> bytes:
         async for block in self._body:
@@ -187,6 +187,11 @@ class _InflatedBody(ResponseBody):
         raise StopAsyncIteration
 
     def _inflate(self, block: bytes) -> bytes:
+        if self._maybe_bare:  # zlib's header has two bytes
+            block = self._begin + block
+            if len(block) < 2:
+                self._begin = block
+                return b""
         maybe_bare, self._maybe_bare = self._maybe_bare, False
         try:
             return self._inflater.decompress(block)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from alipes.agent.tool_calls import shorten
 from alipes.kernel.formatting import ID, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import Message
-from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Event, Origin, ToolStarted, TurnEnded, TurnStarted
 from alipes.store.ports.archive import TurnFacts
 from alipes.store.sql.subagents import KEY_PREFIX
@@ -54,6 +53,8 @@ def describe_step(event: Event) -> str:
         case TurnStarted():
             return "thinking"
         case ToolStarted(call):
+            from alipes.kernel.tool_labels import describe_tool  # noqa: PLC0415
+
             return format_excerpt(describe_tool(call).text, MAX_STEP_CHARS)[1:-1]
         case TurnEnded(_, ending, detail):
             return describe_outcome(ending, detail)

@@ -7,9 +7,10 @@ from typing import Self
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import ToolContext
 from alipes.tools.boundary import CallScope, FileBoundary, OpenedPath, suggest_name
-from alipes.tools.common import CommitGate, make_schema, run_in_thread
+from alipes.tools.common import CommitGate, run_in_thread
+from alipes.tools.file_specs import PATCH
 from alipes.tools.files import patch_formats, text_file
 from alipes.tools.files.hunks import apply_hunks, replace_text
 from alipes.tools.files.write_file import FileChange, write_files
@@ -158,20 +159,7 @@ def _refuse_link(file: EditedFile) -> None:
 class Patch:
     """The `patch` tool. Tolerates small differences in the old text, but never ambiguity."""
 
-    spec = ToolSpec(
-        name="patch",
-        description="Edit text files. replace: old_string, unique in path, becomes new_string. patch: a unified diff"
-        " or `*** Begin Patch` for several files, all or nothing.",
-        schema=make_schema(
-            "mode",
-            mode=["replace", "patch"],
-            path="string",
-            old_string="string",
-            new_string="string",
-            replace_all="boolean",
-            patch="string",
-        ),
-    )
+    spec = PATCH
 
     def __init__(self, boundary: FileBoundary, *, mask: Callable[[str], str] = str) -> None:
         """`mask` removes secrets from what is shown."""

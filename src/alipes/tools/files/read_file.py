@@ -13,10 +13,11 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
-from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolOutput
 from alipes.tools.boundary import FileBoundary, OpenedPath, reading
-from alipes.tools.common import describe_file_type, int_argument, make_schema
+from alipes.tools.common import describe_file_type, int_argument
 from alipes.tools.documents.documents import DocumentConverter, DocumentText, describe_ole, document_kind, text_format
+from alipes.tools.file_specs import READ_FILE
 from alipes.tools.files.text_file import binary_kind, detect_encoding, error_reason
 
 BLOCK_BYTES = 1 << 20
@@ -127,14 +128,7 @@ class FoundDocument(Struct, frozen=True):
 
 
 class ReadFile:
-    spec = ToolSpec(
-        name="read_file",
-        description="Read a text file or document (pdf, office, epub, zip, tar), view an image or list a directory.",
-        schema=make_schema(
-            "path", path="string", offset="integer: line; negative: from the end", limit="integer: default 2000"
-        ),
-        effect="read",
-    )
+    spec = READ_FILE
 
     def __init__(
         self, boundary: FileBoundary, *, mask: Callable[[str], str] = str, documents: DocumentConverter | None = None

@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import ToolContext
 from alipes.runtime.beneath import create_file, facts_of, make_folders, replace_file, temporary_name
 from alipes.tools.boundary import CallScope, FileBoundary, OpenedPath
-from alipes.tools.common import CommitGate, make_schema, run_in_thread
+from alipes.tools.common import CommitGate, run_in_thread
+from alipes.tools.file_specs import WRITE_FILE
 from alipes.tools.files.text_file import (
     MAX_TEXT_BYTES,
     TextDocument,
@@ -192,11 +193,7 @@ def _log_leftover(path: str) -> Iterator[None]:
 class WriteFile:
     """The `write_file` tool. Readers always see the complete old or the complete new content."""
 
-    spec = ToolSpec(
-        name="write_file",
-        description="Create or overwrite a text file, with its directories.",
-        schema=make_schema("path content", path="string", content="string"),
-    )
+    spec = WRITE_FILE
 
     def __init__(self, boundary: FileBoundary, *, mask: Callable[[str], str] = str) -> None:
         """`mask` removes secrets from what is shown."""

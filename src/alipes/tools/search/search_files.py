@@ -15,12 +15,13 @@ from msgspec import Struct, structs
 from alipes.kernel.errors import ToolError
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import ToolContext
 from alipes.runtime.beneath import NAMED, open_beneath
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.boundary import FileBoundary, OpenedPath, as_path, suggest_name
-from alipes.tools.common import describe_file_type, int_argument, make_schema
+from alipes.tools.common import describe_file_type, int_argument
+from alipes.tools.file_specs import SEARCH_FILES
 from alipes.tools.files.text_file import display_path
 from alipes.tools.search.ripgrep import (
     ResultPage,
@@ -47,23 +48,7 @@ _MAGIC = lazy_pattern(r"[*?\[{]")
 class SearchFiles:
     """The `search_files` tool. Skips hidden, ignored and binary files, and files with secrets."""
 
-    spec = ToolSpec(
-        name="search_files",
-        description="Search file contents by regex, or file names by glob (target=files). Skips hidden, git-ignored "
-        "and binary files.",
-        schema=make_schema(
-            "pattern",
-            pattern="string",
-            target=["content", "files"],
-            path="string",
-            file_glob="string: *.py",
-            limit="integer",
-            offset="integer",
-            output_mode=["content", "files_only", "count"],
-            context="integer: lines",
-        ),
-        effect="read",
-    )
+    spec = SEARCH_FILES
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import pytest
 from alipes.agent.approval.approval import ApprovalGate
 from alipes.agent.approval.assessment import MAX_CHARS, assess_call
 from alipes.agent.approval.judge import ApprovalJudge, parse_answer
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.code import search_text
 from alipes.agent.approval.terminal_lines import apply_line_editing
 from alipes.config.settings import AuxiliaryConfig

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.approval import taint
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.taint import MARKS, TaintTracker
 from alipes.app import open_app
 from alipes.config.loader import load_settings

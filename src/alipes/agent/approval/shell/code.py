@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, split_pieces
 from alipes.agent.approval.shell.subcommands import for_each
 

@@ -2,7 +2,8 @@
 
 import re
 
-from alipes.agent.approval.paths import PathChecker, Risk, first_risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk, first_risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 
 _DISCARDS = "discards uncommitted changes"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from fnmatch import fnmatch
 from typing import TypeAlias
 
-from alipes.agent.approval.paths import PathChecker, Risk, first_risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
 from alipes.agent.approval.shell.subcommands import for_each
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from alipes.agent.approval.paths import Counts, PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Counts, Risk
 from alipes.agent.approval.shell.carriers import (
     CARRIERS,
     RUNNERS,

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.risk import Risk
 
 T = TypeVar("T")
 _PUBLISH = Risk("publish", "publishes a package or deployment, which cannot be undone", "remote")

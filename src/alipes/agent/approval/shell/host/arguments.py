@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.host.programs import RULES
 from alipes.agent.approval.shell.lexer import DECODED, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.nested import TEXT_ONLY_PROGRAMS

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.code import HOOK_CODE, HOOKS, MAX_LITERALS, WRITES, CodeText, search_text
 from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord, split_pieces
 from alipes.agent.approval.shell.nested import MAX_TEXT_CHARS

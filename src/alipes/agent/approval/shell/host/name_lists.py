@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.host.script_files import ScriptFiles
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.subcommands import for_each

@@ -7,7 +7,8 @@ from fnmatch import fnmatch
 from functools import cache
 from urllib.parse import unquote
 
-from alipes.agent.approval.paths import PathChecker, Risk, first_risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Risk, first_risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import matches_own_name
 from alipes.agent.approval.shell.programs import FILE_RULES, Rule, check_write

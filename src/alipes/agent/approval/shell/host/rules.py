@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from alipes.agent.approval.paths import Counts, PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.risk import Counts, Risk
 from alipes.agent.approval.shell.carriers import split_string, words_after
 from alipes.agent.approval.shell.code import find_code, language_of
 from alipes.agent.approval.shell.host.arguments import check_arguments, check_streams
