@@ -305,7 +305,7 @@ class _TurnLoop:
         self, backend: Backend, tool_choice: Literal["auto", "none"] = "auto"
     ) -> tuple[str, ModelReply]:
         facts, system, offered = backend.facts, self._system, self._specs
-        if self._agent.plan is not None and await self._agent.plan.is_on(self._turn):
+        if self._agent.plan is not None and await self._agent.plan.is_on(self._turn, since_claim=not self._call_count):
             system += PLAN_PROMPT
             offered = tool_calls.visible_specs(tools_for_plan(self._agent.tools), self._turn.inbound)
         offered = self._search.select(offered, facts.window, self.transcript.history)

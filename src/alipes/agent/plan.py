@@ -30,7 +30,8 @@ class PlanAnswer(Struct, frozen=True):
 
 
 class PlanMode(Protocol):
-    async def is_on(self, turn: Turn) -> bool: ...
+    async def is_on(self, turn: Turn, *, since_claim: bool = False) -> bool:
+        """`since_claim`: the turn has just been claimed, so what was read with it holds."""
 
     async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
         """Ask the person; None if nobody can be asked or nobody answers."""

@@ -10,7 +10,8 @@ from typing import Protocol
 from alipes.config.paths import find_root
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import UNTRUSTED_NOTE
-from alipes.runtime.sandbox.project import project_root
+from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.project import folders_up, project_root
 
 SOUL_LIMIT = 8_000
 NOTES_LIMIT = 24_000
@@ -65,13 +66,12 @@ def notes_file(workdir: Path) -> Path | None:
 
     Outside a repository only `workdir` itself is searched. A link that leads out of the repository is not followed.
     """
-    folders = [str(workdir), *map(str, workdir.parents)]  # plain strings: this runs for every turn
+    folders = list(folders_up(str(workdir)))
     depth = next((n for n, folder in enumerate(folders) if os.path.exists(f"{folder}/.git")), 0)
     for name in ("AGENTS.md", "CLAUDE.md"):
         for folder in folders[: depth + 1]:
             path = os.path.join(folder, name)
-            root = os.path.realpath(folders[depth])
-            if os.path.isfile(path) and os.path.commonpath((root, os.path.realpath(path))) == root:
+            if os.path.isfile(path) and is_inside(os.path.realpath(path), os.path.realpath(folders[depth])):
                 return Path(path)
     return None
 
@@ -81,8 +81,9 @@ def _environment(turn: Turn, commands: str, home: Path) -> str:
     facts = [f"System: {system.sysname} {system.machine}"]
     if turn.inbound.workdir:
         facts.append(f"Working directory: {turn.inbound.workdir}")
-        root = project_root(turn.inbound.workdir, os.path.expanduser("~"), str(find_root(home)))
-        if root != os.path.realpath(turn.inbound.workdir):
+        workdir = os.path.realpath(turn.inbound.workdir)
+        root = project_root(workdir, os.path.expanduser("~"), str(find_root(home)))
+        if root != workdir:
             facts.append(f"Project (git work tree): {root}")
     if commands:
         facts.append(commands)

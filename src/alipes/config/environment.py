@@ -188,13 +188,13 @@ class EnvFileWatch:
     """Notices changes of a `.env` file while the process runs."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._file, self._path = file, str(file)
         self._seen: tuple[int, int] | None = None
 
     def changed_values(self) -> tuple[str, ...]:
         """All values of the file if it changed since the last call; else none. An invalid file has none."""
         try:
-            facts = self._file.stat()
+            facts = os.stat(self._path)
             seen = (facts.st_mtime_ns, facts.st_size)
             if seen == self._seen:
                 return ()

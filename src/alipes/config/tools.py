@@ -38,6 +38,8 @@ def select_tools(names: Iterable[str], groups: Mapping[str, str]) -> tuple[str, 
     A name is that of a tool, of a group, or the start of names: `browser` means `browser_click` too.
     """
     wanted = {*names}
+    if not wanted:
+        return ()
     starts = tuple(f"{name}_" for name in wanted if name not in groups)
     return tuple(
         name

@@ -175,6 +175,8 @@ class Turn(Struct, frozen=True):
     """The effort chosen for the session; empty: the default."""
     tools_off: tuple[str, ...] = ()
     """The tools and groups that a person switched off in the session."""
+    claimed_mode: PermissionMode | Literal[""] | None = None
+    """The permission mode of the session at the claim, empty if none was chosen; None: it was not read."""
     prompt_sections: dict[str, str] = {}
     """Parts of the system prompt that stay the same for the whole session, as far as they were made."""
     history: tuple[Message, ...] = ()

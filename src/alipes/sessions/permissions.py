@@ -33,14 +33,17 @@ class PermissionModes:
         standing = await self._sessions.active(key)
         return (standing.permission_mode if standing is not None else "") or self.default
 
-    async def of_turn(self, turn: Turn) -> PermissionMode:
+    async def of_turn(self, turn: Turn, *, since_claim: bool = False) -> PermissionMode:
         """The mode at this moment. A subagent has that of the conversation it works for; what somebody else than an
-        owner wrote gets no rights from it."""
+        owner wrote gets no rights from it. `since_claim`: what was read with the turn still holds."""
         inbound = turn.inbound
         if inbound.trusted:
             return "all"
-        session = inbound.origin.session if inbound.origin is not None else turn.session
-        mode = await self._sessions.permission_mode(session) or self.default
+        chosen = turn.claimed_mode if since_claim and inbound.origin is None and not inbound.permission_mode else None
+        if chosen is None:
+            session = inbound.origin.session if inbound.origin is not None else turn.session
+            chosen = await self._sessions.permission_mode(session)
+        mode = chosen or self.default
         return "ask" if inbound.untrusted and mode in ("edits", "all") else mode
 
     async def choose(self, address: Address, mode: PermissionMode) -> None:

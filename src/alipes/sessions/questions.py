@@ -322,8 +322,8 @@ class PlanQuestion:
     def __init__(self, questions: Questions, permissions: PermissionModes, timeout: float) -> None:
         self._questions, self._permissions, self._timeout = questions, permissions, timeout
 
-    async def is_on(self, turn: Turn) -> bool:
-        return await self._permissions.of_turn(turn) == "plan"
+    async def is_on(self, turn: Turn, *, since_claim: bool = False) -> bool:
+        return await self._permissions.of_turn(turn, since_claim=since_claim) == "plan"
 
     async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
         return await self._questions.ask_to_accept(turn, self._timeout)

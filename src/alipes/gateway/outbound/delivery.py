@@ -30,10 +30,10 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._outbox = store, store.outbox
-        self.files: ChatFiles | None = None
-        """Fetches the files of messages that other workers queued."""
+    def __init__(self, store: Store, files: ChatFiles | None, before_mark: Callable[[str], object]) -> None:
+        """`files`: fetches the files of messages that other workers queued. `before_mark(lane)` is called before a
+        delivery is stored as sent."""
+        self.outbox, self._store, self._files, self._before_mark = store.outbox, store, files, before_mark
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
@@ -53,18 +53,19 @@ class Sender:
                 part = structs.replace(part, tried_since=delivery.created)
             id = await self._send_part(runner, outbound, part, draft)
             rest = index + 1 < len(parts)
-            delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
+            self._before_mark(outbound.lane)
+            delivery = await self.outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
         if delivery.state != "sent":  # there was nothing to send
-            delivery = await self._outbox.mark_sent(delivery)
+            delivery = await self.outbox.mark_sent(delivery)
         await self._remove_drafts(runner, outbound, drafts[len(texts) :])
         return delivery
 
     async def _with_files(self, outbound: Outbound) -> Outbound:
         """The message with files of other workers fetched."""
-        if self.files is None:
+        if self._files is None:
             return outbound
         try:
-            return await self.files.fetch_outbound(outbound)
+            return await self._files.fetch_outbound(outbound)
         except FileStoreError as error:
             raise DeliveryError(f"its file could not be fetched: {error}") from error
 
@@ -144,7 +145,7 @@ class DeliveryAttempts:
 
     def __init__(
         self,
-        store: Store,
+        sender: Sender,
         platforms: Collection[str],
         policy: GatewayPolicy,
         *,
@@ -152,9 +153,8 @@ class DeliveryAttempts:
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._store, self._outbox, self._policy, self._counters = store, store.outbox, policy, counters
+        self._sender, self._outbox, self._policy, self._counters = sender, sender.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self.sender = Sender(store)
         self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the lanes that failed since the last success anywhere on it."""
@@ -185,7 +185,7 @@ class DeliveryAttempts:
                 return delivery
             delivery = taken
         try:
-            sent = await self.sender.send(runner, delivery)
+            sent = await self._sender.send(runner, delivery)
         except DeliveryError as error:
             await self._handle_failure(runner, delivery, error)
             return delivery
@@ -312,13 +312,14 @@ class OutboxWorker:
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
         self._bus, self._clustered = store.bus, store.clustered
         self.counters = GatewayCounters()
-        self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
-        self._attempts.sender.files = files
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks = LateTaskGroup()
         self._busy: set[str] = set()
         self._notified: set[str] = set()
-        """Busy lanes that got something new meanwhile."""
+        """Busy lanes that got something new since they were last looked at. The write that stores a message as sent
+        looks too, and finds everything announced before it."""
+        sender = Sender(store, files, self._notified.discard)
+        self._attempts = DeliveryAttempts(sender, runners, policy, counters=self.counters, clock=clock, dice=dice)
         self._lane_done = asyncio.Event()
 
     async def run(self) -> None:

@@ -5,7 +5,7 @@ Commands, file tools and approvals mean the same by "the project", so that git n
 
 import os
 import stat
-from pathlib import Path
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -55,11 +55,18 @@ def find_project(workdir: str, home: str, alipes_root: str) -> Project:
 
 def _find_top(workdir: str) -> str:
     """The work tree that git finds; empty if there is none."""
-    for folder in (workdir, *map(str, Path(workdir).parents)):
-        mark = os.path.join(folder, ".git")
-        if os.path.isfile(mark) or os.path.lexists(os.path.join(mark, "HEAD")):
+    for folder in folders_up(workdir):
+        if os.path.isfile(f"{folder}/.git") or os.path.lexists(f"{folder}/.git/HEAD"):
             return folder
     return ""
+
+
+def folders_up(path: str) -> Iterator[str]:
+    """The folder and those around it, as plain strings: this runs for every turn."""
+    yield path
+    while (above := os.path.dirname(path)) != path:
+        yield above
+        path = above
 
 
 def _is_of_same_owner(top: str, mark: str, workdir: str) -> bool:

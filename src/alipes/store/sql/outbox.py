@@ -66,7 +66,9 @@ class SqlOutbox(SqlRows):
             if outbound.turn:  # its drafts have become this message; the turn's next message has its own
                 drafts = "DELETE FROM drafts WHERE lane = ? AND turn_id = ?"
                 db.execute(drafts, (outbound.lane, outbound.turn))
-            return debt if row is None else delivery_from_row(row)
+            left = f"SELECT 1 FROM outbox WHERE lane = ? AND {OPEN} LIMIT 1"
+            is_empty = db.execute(left, (outbound.lane,)).fetchone() is None
+            return structs.replace(debt if row is None else delivery_from_row(row), emptied_lane=is_empty)
 
         return await self._database.run(work)
 

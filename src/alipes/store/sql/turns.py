@@ -30,6 +30,7 @@ from alipes.store.sql.rows import Decoders, clean_text, to_json
 
 ANSWER_BATCH = "answer"
 """In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""
+_RELEASE = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
 _READY_OPS = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL AND held = 0)
     SELECT number, op FROM pending_ops
@@ -84,15 +85,14 @@ class SqlTurns:
             await self._before_claim()
         now = self._clock()
         # nothing depends on the claim before the next write; a crash here only burns an attempt number
-        turn = await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
-        if turn is None and release:
-            await self.release(key)
-        return turn
+        return await self._database.run(lambda db: self._claim(db, key, opening, now, release=release), sync=False)
 
-    def _claim(self, db: Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
+    def _claim(self, db: Connection, key: str, opening: OpeningMessages, now: float, *, release: bool) -> Turn | None:
         sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
         (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
+            if release:
+                db.execute(_RELEASE, (key, self._processes.own_name))
             return None
         _require_free(db, key, self._processes)
         sql = "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch"
@@ -165,9 +165,8 @@ class SqlTurns:
         await self._database.run(work, sync=not (ending == "answered" and not rows and not outbox_rows))
 
     async def release(self, key: str) -> None:
-        sql = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
         # after a power cut this process is gone, and its lease with it
-        await self._database.execute(sql, key, self._processes.own_name, sync=False)
+        await self._database.execute(_RELEASE, key, self._processes.own_name, sync=False)
 
     async def put_op(self, key: str, op: Op) -> None:
         await self._database.execute(INSERT_OP, *make_op_row(key, op))
@@ -219,9 +218,9 @@ _PROMPT_SECTIONS = "SELECT section, text FROM prompt_sections WHERE session_id =
 def load_turn(db: Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
     sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, effort, tools_off,
-        epoch, attempts FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
+        permission_mode, epoch, attempts FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
     row = db.execute(sql, (number,)).fetchone()
-    id, key, session, inbound, created, model, effort, tools_off, epoch, attempts = row
+    id, key, session, inbound, created, model, effort, tools_off, mode, epoch, attempts = row
     before, own = history.load_transcript(db, session, number)
     rows = [*before, *own]
     compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
@@ -235,6 +234,7 @@ def load_turn(db: Connection, number: int) -> Turn:
         model=model,
         effort=effort,
         tools_off=tuple(tools_off.split()),
+        claimed_mode=mode,
         prompt_sections=dict(db.execute(_PROMPT_SECTIONS, (session,)).fetchall()),
         history=history.decode_messages(before),
         said=history.decode_messages(own),
