@@ -19,7 +19,7 @@ from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.platforms.markup import strip_controls
 from alipes.platforms.state_files import write_atomic
 from alipes.runtime.http.lazy_httpx import httpx2
-from alipes.runtime.http.messages import Response
+from alipes.runtime.http.messages import HttpResponse
 
 CHUNK = 1024 * 1024
 """Bytes that are read at once from a download."""
@@ -100,7 +100,7 @@ def make_file_name(id: str, name: str) -> str:
 
 
 async def read_download(
-    stream: AbstractAsyncContextManager[Response], *, largest: int, timeout_s: float
+    stream: AbstractAsyncContextManager[HttpResponse], *, largest: int, timeout_s: float
 ) -> tuple[int, bytes]:
     """Status and body of a download; status 413 if it is larger than `largest`. Raises `httpx2.HTTPError`."""
     data = bytearray()

@@ -24,7 +24,7 @@ from alipes.providers.errors import (
 from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.http.lazy_httpx import httpx2
-from alipes.runtime.http.messages import Response
+from alipes.runtime.http.messages import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 2.0
@@ -394,7 +394,7 @@ def _url(endpoint: Endpoint, path: str) -> str:
 
 
 async def _read_error(
-    place: ModelTarget, response: Response, blocks: AsyncIterator[bytes], begun: bytes = b""
+    place: ModelTarget, response: HttpResponse, blocks: AsyncIterator[bytes], begun: bytes = b""
 ) -> ProviderError:
     """Read the body that was sent instead of a stream, as an error."""
     body = bytearray(begun)
@@ -417,7 +417,7 @@ async def _read_error(
     return kind(f"{place.who} did not send an event stream: {mask_secrets(place, text[:200] or 'empty body')}")
 
 
-def _rejected(place: ModelTarget, response: Response, content: Json) -> ProviderError:
+def _rejected(place: ModelTarget, response: HttpResponse, content: Json) -> ProviderError:
     status = response.status_code if response.status_code >= 300 else 0
     return translate_error(
         place, parse_error(content or response.reason_phrase, status, retry_after_seconds(response.headers))

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from alipes.runtime.http.http1 import ResponseHead
-from alipes.runtime.http.messages import Response, ResponseBody, absolute_url, parse_url
+from alipes.runtime.http.messages import HttpResponse, ResponseBody, absolute_url, parse_url
 
 URLS = [
     "http://127.0.0.1:8080/v1/chat/completions",
@@ -75,8 +75,8 @@ class Blocks(ResponseBody):
         self.closed += 1
 
 
-def respond(*blocks: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Response:
-    return Response(ResponseHead(status, b"Fine", b"HTTP/1.1", list(headers)), Blocks(*blocks))
+def respond(*blocks: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> HttpResponse:
+    return HttpResponse(ResponseHead(status, b"Fine", b"HTTP/1.1", list(headers)), Blocks(*blocks))
 
 
 def deflate_bare(data: bytes) -> bytes:

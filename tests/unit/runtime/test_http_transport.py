@@ -9,7 +9,7 @@ import pytest
 from alipes.runtime import process_setup
 from alipes.runtime.http import transport
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.messages import Request, Timeouts, absolute_url
+from alipes.runtime.http.messages import HttpRequest, Timeouts, absolute_url
 from tests.world.tls import SeenConnection, chunked, client_context, open_loopback, reply
 
 PLAIN_AND_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -189,7 +189,7 @@ async def test_a_body_without_a_length_is_sent_as_it_is_made():
         http = scope.http("model", base_url=server.url)
         for _ in range(2):
             headers = [(b"host", b"x"), (b"transfer-encoding", b"chunked")]
-            request = Request("POST", absolute_url(server.url, "/"), headers, made(), Timeouts(None, None, None))
+            request = HttpRequest("POST", absolute_url(server.url, "/"), headers, made(), Timeouts(None, None, None))
             assert await (await http._direct.send(request)).aread() == b"ok"
         assert heard == [b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"] * 2 and len(server.connections) == 1
 

@@ -17,7 +17,7 @@ from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
 from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.http.lazy_httpx import httpx2
-from alipes.runtime.http.messages import Response
+from alipes.runtime.http.messages import HttpResponse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         for message in tuple(self.outgoing_to_device_messages):
             expect(await self.to_device(message), nio.ToDeviceResponse)
 
-    def stream(self, path: str) -> AbstractAsyncContextManager[Response]:
+    def stream(self, path: str) -> AbstractAsyncContextManager[HttpResponse]:
         """GET with an unread body."""
         return self._http.stream("GET", path, headers={"authorization": f"Bearer {self.access_token}"})
 
@@ -200,7 +200,7 @@ class NioResponse:
 
     content_disposition = None
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: HttpResponse) -> None:
         self._response = response
         self.status = response.status_code
         self.content_type = _CHARSET.sub("", response.headers.get("content-type", "")).strip()

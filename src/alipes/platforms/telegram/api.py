@@ -17,7 +17,7 @@ from alipes.platforms.connection import no_answer_error
 from alipes.platforms.files import read_download
 from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.http.lazy_httpx import errors, httpx2
-from alipes.runtime.http.messages import Response
+from alipes.runtime.http.messages import HttpResponse
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class TelegramApi:
             raise InvalidApiResponse(status)
         return data
 
-    def _result(self, response: Response, kind: type[T]) -> T:
+    def _result(self, response: HttpResponse, kind: type[T]) -> T:
         if kind not in self._decoders:
             self._decoders[kind] = msgspec.json.Decoder(ApiResponse[kind])  # type: ignore[valid-type]
         try:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import httpx2
 
 from alipes.runtime.http.clients import HttpClient
-from alipes.runtime.http.messages import Response
+from alipes.runtime.http.messages import HttpResponse
 from alipes.runtime.http.public_fetch import is_public
 from alipes.runtime.http.sockets import MayConnect
 
@@ -58,7 +58,7 @@ async def send_request(http: HttpClient, request: AuthRequest, timeout_s: float)
     return _make_httpx_response(response, request)
 
 
-def _make_httpx_response(response: Response, request: AuthRequest) -> AuthResponse:
+def _make_httpx_response(response: HttpResponse, request: AuthRequest) -> AuthResponse:
     """What was read of a response, for a library."""
     headers = [
         each for each in response.head.headers if each[0].lower() not in (b"content-encoding", b"content-length")

@@ -17,7 +17,7 @@ import alipes
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies
 from alipes.runtime.http.lazy_httpx import httpx2
-from alipes.runtime.http.messages import Request, Response, Timeouts, absolute_url
+from alipes.runtime.http.messages import HttpRequest, HttpResponse, Timeouts, absolute_url
 from alipes.runtime.http.proxies import TlsTrust
 from alipes.runtime.http.sockets import MayConnect
 from alipes.runtime.http.transport import DirectTransport
@@ -281,7 +281,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         stall: float | None = None,
-    ) -> AsyncIterator[Response]:
+    ) -> AsyncIterator[HttpResponse]:
         """Send a request; yields the response with its body unread. `stall`: overrides the client's.
 
         If the body is read to its end, the connection is reused; otherwise it is closed at the end of
@@ -296,7 +296,7 @@ class HttpClient:
 
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, stall: float | None
-    ) -> Response:
+    ) -> HttpResponse:
         self._scope._check_loop()
         await self._scope._close_dropped()
         timeouts = self._timeouts
@@ -309,11 +309,11 @@ class HttpClient:
         if content or method in ("POST", "PUT", "PATCH"):
             given.setdefault("content-length", str(len(content or b"")))
         encoded = [(name.encode("ascii"), value.encode("ascii")) for name, value in given.items()]
-        return await self._direct.send(Request(method, place, encoded, content or b"", timeouts))
+        return await self._direct.send(HttpRequest(method, place, encoded, content or b"", timeouts))
 
     async def _answer_by_httpx(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, timeouts: Timeouts
-    ) -> Response:
+    ) -> HttpResponse:
         from alipes.runtime.http.httpx_transport import send_by_httpx  # noqa: PLC0415
 
         assert self._client is not None
@@ -330,7 +330,7 @@ class HttpClient:
         content: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
         stall: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request and read the whole response; `timeout` limits the total time."""
         try:
             async with asyncio.timeout(timeout):

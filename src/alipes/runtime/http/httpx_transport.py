@@ -10,7 +10,7 @@ import httpx2
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Proxies
 from alipes.runtime.http.http1 import ResponseHead
-from alipes.runtime.http.messages import Request, Response, ResponseBody, Timeouts, parse_url
+from alipes.runtime.http.messages import HttpRequest, HttpResponse, ResponseBody, Timeouts, parse_url
 from alipes.runtime.http.proxies import LOOPBACK, TlsTrust
 from alipes.runtime.http.sockets import MayConnect
 from alipes.runtime.http.transport import DirectTransport
@@ -100,7 +100,7 @@ class RouteTransport(httpx2.AsyncBaseTransport):
         return self._pools[secure]
 
 
-def _read_request(request: httpx2.Request) -> Request:
+def _read_request(request: httpx2.Request) -> HttpRequest:
     limits: Mapping[str, float | None] = request.extensions.get("timeout", {})
     timeouts = Timeouts(limits.get("connect"), limits.get("read"), limits.get("write"))
     stream = request.stream
@@ -109,10 +109,10 @@ def _read_request(request: httpx2.Request) -> Request:
     else:
         assert isinstance(stream, httpx2.AsyncByteStream)
         body = stream
-    return Request(request.method, parse_url(request.url), request.headers.raw, body, timeouts)
+    return HttpRequest(request.method, parse_url(request.url), request.headers.raw, body, timeouts)
 
 
-def _make_response(response: Response) -> httpx2.Response:
+def _make_response(response: HttpResponse) -> httpx2.Response:
     head = response.head
     more = {"http_version": head.version, "reason_phrase": head.reason}
     return httpx2.Response(head.status, headers=head.headers, stream=_HttpxBody(response.aiter_raw()), extensions=more)
@@ -140,12 +140,12 @@ class _ProxiedBody(ResponseBody):
         await self._response.aclose()
 
 
-async def send_by_httpx(client: httpx2.AsyncClient, request: httpx2.Request) -> Response:
+async def send_by_httpx(client: httpx2.AsyncClient, request: httpx2.Request) -> HttpResponse:
     """Send a request by a client of httpx2, which chooses the way; returns the head of the response."""
     response = await client.send(request, stream=True)
     version = response.extensions.get("http_version", b"HTTP/1.1")
     head = ResponseHead(response.status_code, response.reason_phrase.encode(), version, response.headers.raw)
-    return Response(head, _ProxiedBody(response))
+    return HttpResponse(head, _ProxiedBody(response))
 
 
 def proxy_routes(proxies: Proxies, trust: TlsTrust) -> dict[str, RouteTransport | None]:

@@ -63,7 +63,7 @@ class Timeouts(Struct, frozen=True):
     write: float | None
 
 
-class Request(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     method: str
     url: Url
     headers: Headers
@@ -103,7 +103,7 @@ class ResponseBody(AsyncIterator[bytes]):
         raise NotImplementedError
 
 
-class Response:
+class HttpResponse:
     """The head of a response, and its body, which is read later."""
 
     def __init__(self, head: ResponseHead, body: ResponseBody, url: str = "") -> None:

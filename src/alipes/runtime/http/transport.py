@@ -10,7 +10,7 @@ from typing import Self
 
 from alipes.runtime.http.http1 import RequestEncoder, ResponseHead, ResponseParser
 from alipes.runtime.http.lazy_httpx import httpx2
-from alipes.runtime.http.messages import Origin, Request, Response, ResponseBody
+from alipes.runtime.http.messages import HttpRequest, HttpResponse, Origin, ResponseBody
 from alipes.runtime.http.sockets import Connection, MayConnect, Sockets, start_tls
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class DirectTransport:
         """Origins that get only new connections, and until when."""
         self.requests = 0
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Returns when the head of the response was received. Raises `httpx2.TransportError` subclasses."""
         self.requests += 1
         connection = await self._connected(request.url.origin, request.timeouts.connect)
@@ -54,7 +54,7 @@ class DirectTransport:
         finally:
             if head is None:
                 self._drop(connection)
-        return Response(head, _ConnectionBody(self, connection, request.timeouts.read))
+        return HttpResponse(head, _ConnectionBody(self, connection, request.timeouts.read))
 
     async def release(self, connection: "_HttpConnection") -> None:
         """Return a connection after its response was read or abandoned."""
@@ -136,7 +136,7 @@ class _HttpConnection:
         self._until, self.waited = time.monotonic() + IDLE_TIMEOUT_S, True
         return not self._line.readable
 
-    async def ask(self, request: Request) -> ResponseHead:
+    async def ask(self, request: HttpRequest) -> ResponseHead:
         """Send the request and read the head of the response."""
         self._asked = False
         self._answer = answer = ResponseParser(request.method)
@@ -150,7 +150,7 @@ class _HttpConnection:
             raise httpx2.RemoteProtocolError(answer.broken)
         return answer.head
 
-    async def _send(self, request: Request) -> None:
+    async def _send(self, request: HttpRequest) -> None:
         limit = request.timeouts.write
         question = RequestEncoder(request.method, request.url.target, request.headers)
         await self._say(question.head, limit)
