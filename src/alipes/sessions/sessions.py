@@ -296,9 +296,11 @@ class Sessions:
             yield follower
 
     @asynccontextmanager
-    async def follow(self, key: str, turn: str) -> AsyncIterator[TurnFollower]:
-        """Follow an accepted turn: its messages so far, then its events to the end."""
+    async def follow(self, key: str, turn: str, *, wake: bool = False) -> AsyncIterator[TurnFollower]:
+        """Follow an accepted turn: its messages so far, then its events to the end. `wake`: start it."""
         async with TurnFollower(key, self._store) as follower:
+            if wake:
+                await self.wake(key)
             await follower.join(turn)
             yield follower
 

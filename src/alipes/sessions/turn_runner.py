@@ -159,7 +159,7 @@ class TurnRunner:
     async def _take_steered(self) -> tuple[Message, ...]:
         """The session moves the messages, not the turn, so that a stop cannot interrupt it halfway."""
         running = self._running
-        lost = await self._report_lost() if running.comes_from_elsewhere else ()
+        lost = await self._report_lost() if running.comes_from_elsewhere and not running.first_in_session else ()
         if lost or not running.may_have_steered:
             return lost
         boundary = StepBoundary(running, asyncio.get_running_loop().create_future())

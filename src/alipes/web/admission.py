@@ -22,6 +22,11 @@ class TurnAdmission:
         self._store, self._cluster = app.store.api_runs, app.store.cluster
         self._admitting: Counter[str] = Counter()
         """By caller, turns that are being stored."""
+        self._most: Counter[str] | None = None
+        """By caller, at most so many turns are unfinished: those counted last, and all that were stored since. Nobody
+        else stores turns of the API, except in a cluster."""
+        self._stored: Counter[str] = Counter()
+        """By caller, turns stored since the start."""
 
     async def resolve_model(self, name: str) -> str:
         """The full name of a model; empty for the default. Raises `HttpProblem` with similar names."""
@@ -44,18 +49,29 @@ class TurnAdmission:
             return
         self._admitting[caller.name] += 1
         try:
-            unfinished = await self._store.count_unfinished(PLATFORM)
-            mine = unfinished.get(caller.name, 0) + self._admitting[caller.name]
-            _check(mine, self._max_per_key, "runs of this key are at work (api.max_runs_per_key)")
-            every = sum(unfinished.values()) + self._admitting.total()
-            _check(every, self._max_runs, "runs are at work (api.max_runs)")
+            if self._most is None or self._cluster is not None or self._find_excess(caller, self._most):
+                self._most = await self._count()
+            if why := self._find_excess(caller, self._most):
+                raise HttpProblem(429, why, code="too_many_runs", headers={"retry-after": str(RETRY_AFTER_S)})
             yield
+            self._most[caller.name] += 1
+            self._stored[caller.name] += 1
         finally:
             self._admitting[caller.name] -= 1
             self._admitting += Counter()  # drops those at zero
 
+    async def _count(self) -> Counter[str]:
+        """The unfinished turns by caller. Those that are stored meanwhile count too, perhaps twice."""
+        before = self._stored.copy()
+        return Counter(await self._store.count_unfinished(PLATFORM)) + (self._stored - before)
 
-def _check(count: int, limit: int, what: str) -> None:
-    if limit and count > limit:
-        why = f"{limit} {what}; wait for one of them, or stop it"
-        raise HttpProblem(429, why, code="too_many_runs", headers={"retry-after": str(RETRY_AFTER_S)})
+    def _find_excess(self, caller: Caller, unfinished: Counter[str]) -> str:
+        """Why no other turn fits, as a sentence; empty if one does."""
+        mine, every = unfinished[caller.name] + self._admitting[caller.name], unfinished.total()
+        if self._max_per_key and mine > self._max_per_key:
+            what = f"{self._max_per_key} runs of this key are at work (api.max_runs_per_key)"
+        elif self._max_runs and every + self._admitting.total() > self._max_runs:
+            what = f"{self._max_runs} runs are at work (api.max_runs)"
+        else:
+            return ""
+        return f"{what}; wait for one of them, or stop it"

@@ -19,15 +19,14 @@ class MemoryStore(SqlRows):
 
     async def find_snapshot(self, session: str) -> tuple[str, str] | None:
         """The scope and text of the conversation's notes. A branch gets those of the conversation it began in."""
-        sql = "SELECT scope, text FROM memory_snapshots WHERE session_id = ?"
-        inherited = """SELECT scope, text FROM memory_snapshots
-            WHERE session_id = (SELECT parent_id FROM sessions WHERE id = ?)"""
-        if (row := await self._database.fetch_one(sql, session)) is not None:
-            return row[0], row[1]
-        if (row := await self._database.fetch_one(inherited, session)) is None:
+        sql = """SELECT scope, text, session_id = ?1 FROM memory_snapshots
+            WHERE session_id IN (?1, (SELECT parent_id FROM sessions WHERE id = ?1)) ORDER BY 3 DESC LIMIT 1"""
+        if (row := await self._database.fetch_one(sql, session)) is None:
             return None
-        await self.save_snapshot(session, row[0], row[1])
-        return row[0], row[1]
+        scope, text, is_own = row
+        if not is_own:
+            await self.save_snapshot(session, scope, text)
+        return scope, text
 
     async def save_snapshot(self, session: str, scope: str, text: str) -> None:
         sql = """INSERT INTO memory_snapshots SELECT id, ?2, ?3, ?4 FROM sessions WHERE id = ?1

@@ -445,6 +445,7 @@ class ResponseEndpoints:
             return self._stream(id, record, api_turn)
         if request.background:
             await self._app.sessions.wake(api_turn.key)
+            await self._turns.wait_stored()
             return to_json(response_document(id, record, "queued", []))
         account = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, account)

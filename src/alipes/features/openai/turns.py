@@ -363,10 +363,10 @@ class OpenAiTurns:
 
         The client cannot answer questions: approvals are denied, questions refused.
         """
-        key = api_turn.key
-        async with self._sessions.follow(key, api_turn.placed.turn) as events:
-            await self._sessions.wake(key)
+        async with self._sessions.follow(api_turn.key, api_turn.placed.turn, wake=True) as events:
             deltas = CompleteDeltas(events.behind if api_turn.joined else None)
+            if send is not None:
+                await self.wait_stored()
             async for event in events:
                 record.add(event)
                 await self._answer(api_turn, event)
@@ -379,6 +379,10 @@ class OpenAiTurns:
                 await self._sessions.post(api_turn.key, AnswerApproval(ask, "no", api_turn.caller))
             case QuestionAsked(ask):
                 await self._sessions.post(api_turn.key, AnswerQuestion(ask, NO_ANSWER, api_turn.caller))
+
+    async def wait_stored(self) -> None:
+        """Return once the accepted turns are on disk: only then may a client hear of one that is not answered."""
+        await self._app.store.health.wait_synced()
 
     async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
         """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
@@ -421,7 +425,9 @@ class OpenAiTurns:
             not (api_turn.terms.after or api_turn.terms.conversation) and result.problem is None
         ):  # else the client's copy is incomplete
             hash = conversation_hash(api_turn.caller, (*api_turn.parsed.said, result.message(text)))
-            await self.responses.add_history_hash(api_turn.placed.turn, hash)
+            # the client need not wait: its next request is stored after this
+            turn = api_turn.placed.turn
+            self._app.resources.tasks.spawn(lambda: self.responses.add_history_hash(turn, hash), "history hash")
         return result
 
 

@@ -91,10 +91,13 @@ class _PreviousTurn(Struct, frozen=True):
 
 class ApiHistoryStore(SqlRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
-        """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
+        """Queue the message; wake its session afterwards. Raises `HistoryMismatch`.
+
+        Before the client hears of it, something later must be on disk: the answer, or see `StoreHealth.wait_synced`.
+        """
         session, turn, now = turns.new_session_id(), os.urandom(8).hex(), self._clock()
         return await self._database.run(
-            lambda db: _admit(db, request, session, turn, now), key=request.inbound.address.key
+            lambda db: _admit(db, request, session, turn, now), key=request.inbound.address.key, sync=False
         )
 
     async def find_copy(self, platform: str, prefix: str, *, within: float) -> AdmittedContinuation | None:

@@ -519,19 +519,28 @@ class SkillChoiceStore(SqlRows):
         await self._database.execute(sql, clean_text(" ".join(off)), session)
 
 
+_SECTION = "SELECT text FROM prompt_sections WHERE session_id = ? AND section = ?"
+
+
 class PromptSectionStore(SqlRows):
     """Sections of the system prompt of a conversation, which keep their first text."""
 
     async def read(self, session: str, section: str) -> str | None:
-        sql = "SELECT text FROM prompt_sections WHERE session_id = ? AND section = ?"
-        row = await self._database.fetch_one(sql, session, section)
+        row = await self._database.fetch_one(_SECTION, session, section)
         return row[0] if row else None
 
     async def keep(self, session: str, section: str, text: str) -> str:
         """Store the text unless there is one already; returns the stored one."""
         sql = "INSERT OR IGNORE INTO prompt_sections (session_id, section, text, created) VALUES (?, ?, ?, ?)"
-        await self._database.execute(sql, session, section, clean_text(text), self._clock())
-        return await self.read(session, section) or ""
+        values = (session, section, clean_text(text), self._clock())
+
+        def work(db: Connection) -> str:
+            db.execute(sql, values)
+            row = db.execute(_SECTION, (session, section)).fetchone()
+            return row[0] if row else ""
+
+        # without a sync: the row is on disk before the first message that follows it
+        return await self._database.run(work, sync=False)
 
     async def forget(self, session: str, section: str) -> None:
         """The next turn makes it again."""
