@@ -59,6 +59,8 @@ ALL = {
     "api": api.turns,
     "first": api.first_byte,
     "health": api.kept_connection,
+    "kept": api.kept_turn,
+    "burst": api.burst,
     "listeners": api.listeners,
     "apistops": api.stops,
     "auxiliary": auxiliary_rounds.side_work,

@@ -25,6 +25,7 @@ from bench.plugins import SLOW_HOOKS
 CLIENTS, TURNS = 64, 30
 TOKENS = 200
 ASKED = 500
+COMPLETIONS, STREAMS = 60, 500
 LISTENERS, RUNS = 5000, 100
 WATCH = 35.0
 """Seconds for which idle listeners are watched: more than two heartbeats."""
@@ -54,6 +55,14 @@ class Caller:
         head = await self._head()
         assert head.startswith(b"HTTP/1.1 200"), head
         self._length = _length(head) if b"content-length" in head else None
+
+    async def stream(self, path: str, body: Any) -> None:
+        """Send a request with a streamed answer; returns with its first event, `rest` reads the others."""
+        self._send("POST", path, body)
+        head = await self._head()
+        assert head.startswith(b"HTTP/1.1 200"), head
+        self._length = None
+        await self._reader.readuntil(b"data: ")
 
     async def received(self, word: bytes) -> None:
         await self._reader.readuntil(word)
@@ -95,15 +104,16 @@ class Api:
 
 
 @asynccontextmanager
-async def open_service(plugin: str = "", model: Model | None = None) -> AsyncIterator[Api]:
+async def open_service(plugin: str = "", model: Model | None = None, *, settings: str = "") -> AsyncIterator[Api]:
+    """`settings`: lines of `[api]`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with AsyncExitStack() as stack:
             model = model or await stack.enter_async_context(echo_model.serve(folder))
             service = ServeProcess(folder)
             service.settle(model, None, plugin=plugin)
-            with open(service.home / "config.toml", "a") as settings:
-                settings.write("[api]\nrate = 0\n")
+            with open(service.home / "config.toml", "a") as config:
+                config.write(f"[api]\nrate = 0\n{settings}")
             (service.home / ".env").write_text(f"ALIPES_API_KEY={KEY}\n")
             (service.home / ".env").chmod(0o600)
             await service.start()
@@ -212,6 +222,59 @@ async def kept_connection() -> list[Row]:
     waits = waits[5:]
     spread = f"p90 {p(waits, 90):.2f}, p99 {p(waits, 99):.2f}"
     return [bounded(f"/health on a kept connection, p50 ({spread})", p(waits, 50), 1, "ms")]
+
+
+async def kept_turn() -> list[Row]:
+    """Chat completions one after the other on one connection, without the time that the model reports."""
+    async with open_service() as api:
+        caller, waits = await api.caller(), []
+        for turn in range(COMPLETIONS + 5):
+            if turn == 5:
+                await asyncio.sleep(0.3)
+                before, cpu = len(api.model.log_lines("answered")), api.service.cpu()
+            began = time.monotonic()
+            await caller.ask("POST", "/v1/chat/completions", _completion(f"echo {turn}"))
+            waits.append((time.monotonic() - began) * 1000)
+            await asyncio.sleep(0.03)
+        cpu = (api.service.cpu() - cpu) / COMPLETIONS * 1000
+        caller.close()
+        asked, answered = api.model.log_lines("request")[before:], api.model.log_lines("answered")[before:]
+    own = [(after["time"] - since["came"]) * 1000 for since, after in zip(asked, answered, strict=True)]
+    beyond = [wait - spent for wait, spent in zip(waits[5:], own, strict=True)]
+    spread = f"p90 {p(beyond, 90):.2f}, {cpu:.1f} ms CPU each"
+    return [bounded(f"chat completion on a kept connection beyond the model, p50 ({spread})", p(beyond, 50), 2.5, "ms")]
+
+
+async def burst() -> list[Row]:
+    """Many streamed chat completions start at the same moment while one client polls `/health`."""
+    raise_file_limit()
+    async with open_service(settings="max_runs = 0\nmax_runs_per_key = 0\n") as api:
+        poller, waits = await api.caller(), list[float]()
+        streams = [await api.caller() for _ in range(STREAMS)]
+        first = list[float]()
+
+        async def stream(caller: Caller, number: int) -> None:
+            began = time.monotonic()
+            await caller.stream("/v1/chat/completions", {**_completion(f"drip 40 {number}"), "stream": True})
+            first.append((time.monotonic() - began) * 1000)
+            await caller.rest()
+
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(stream(caller, number)) for number, caller in enumerate(streams)]
+            while not all(task.done() for task in work):
+                began = time.monotonic()
+                await poller.ask("GET", "/health")
+                waits.append((time.monotonic() - began) * 1000)
+                await asyncio.sleep(0.005)
+        for caller in (poller, *streams):
+            caller.close()
+    what = f"/health while {STREAMS} streams start at once, longest of {len(waits)}"
+    spread = f"p50 {p(waits, 50):.1f}, p99 {p(waits, 99):.1f}; last first byte after {max(first):.0f} ms"
+    return [bounded(f"{what} ({spread})", max(waits), 100, "ms")]
+
+
+def _completion(text: str) -> dict[str, Any]:
+    return {"model": "test/parrot", "messages": [{"role": "user", "content": text}]}
 
 
 async def listeners() -> list[Row]:

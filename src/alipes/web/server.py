@@ -22,6 +22,7 @@ from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.log_file import log_context
+from alipes.runtime.step_limit import StepLimit
 from alipes.web.activity import ActivityEndpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
@@ -212,7 +213,20 @@ _DEFAULT_HEADERS = {
     "referrer-policy": "no-referrer",
 }
 """On every answer that does not set its own: no browser shows it as a page, in a frame or in another site."""
+POSTS_PER_STEP = 4
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+class BurstMiddleware:
+    """Starts few POST requests per step of the event loop: hundreds that come at once must not delay the others."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._starts = app, StepLimit(POSTS_PER_STEP)
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            await self._starts.wait()
+        await self._app(scope, receive, send)
 
 
 class CommonHeadersMiddleware:
@@ -293,7 +307,7 @@ async def open_server(
 ) -> AsyncIterator[None]:
     """Serve `app` on `sock` while entered, on the running loop and without signal handlers."""
     config = uvicorn.Config(
-        CommonHeadersMiddleware(app),
+        BurstMiddleware(CommonHeadersMiddleware(app)),
         lifespan="off",
         http=type("Line", (_IdleTimeoutProtocol,), {"idle_timeout_s": patience}),
         ws="none",

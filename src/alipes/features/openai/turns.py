@@ -425,9 +425,7 @@ class OpenAiTurns:
             not (api_turn.terms.after or api_turn.terms.conversation) and result.problem is None
         ):  # else the client's copy is incomplete
             hash = conversation_hash(api_turn.caller, (*api_turn.parsed.said, result.message(text)))
-            # the client need not wait: its next request is stored after this
-            turn = api_turn.placed.turn
-            self._app.resources.tasks.spawn(lambda: self.responses.add_history_hash(turn, hash), "history hash")
+            self.responses.add_history_hash(api_turn.placed.turn, hash)
         return result
 
 

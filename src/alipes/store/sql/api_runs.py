@@ -131,11 +131,12 @@ class ResponseStore:
         row = await self._database.fetch_one(sql, value)
         return None if row is None else StoredResponse(*row)
 
-    async def add_history_hash(self, turn: str, hash: bytes) -> None:
-        """The history with this hash ends with this turn."""
+    def add_history_hash(self, turn: str, hash: bytes) -> None:
+        """The history with this hash ends with this turn. Nobody waits for it: later requests are stored after it, and
+        if it is lost, the client's history is imported again."""
         sql = "INSERT OR IGNORE INTO history_hashes SELECT ?, number FROM turns WHERE id = ?"
-        # if it is lost, the client's history is imported again
-        await self._database.execute(sql, hash, turn, sync=False)
+        writing = self._database.submit(lambda db: db.execute(sql, (hash, turn)).rowcount, sync=False)
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def delete(self, response: StoredResponse) -> None:
         """Delete it, and its conversation once all responses in it are deleted and no branch uses it."""
