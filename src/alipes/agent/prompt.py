@@ -81,9 +81,9 @@ def _environment(turn: Turn, commands: str, home: Path) -> str:
     facts = [f"System: {system.sysname} {system.machine}"]
     if turn.inbound.workdir:
         facts.append(f"Working directory: {turn.inbound.workdir}")
-        workdir = os.path.realpath(turn.inbound.workdir)
+        workdir = turn.inbound.workdir
         root = project_root(workdir, os.path.expanduser("~"), str(find_root(home)))
-        if root != workdir:
+        if root != workdir and root != os.path.realpath(workdir):
             facts.append(f"Project (git work tree): {root}")
     if commands:
         facts.append(commands)

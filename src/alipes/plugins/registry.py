@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -278,6 +279,7 @@ class _PluginTool:
         return await self._offer.tool.run(args, act)
 
 
+@lru_cache(maxsize=1024)
 def _server_group(name: str) -> str:
     """`mcp__NAME` for a tool of the MCP server NAME; else empty."""
     found = _SERVER.match(name)

@@ -403,6 +403,8 @@ class _Messages:
                 return [{"role": "user", "content": self._content(text, images)}] if text or images else []
 
     def _said(self, message: Message) -> JsonObject | None:
+        if len(message.parts) == 1 and message.text:  # most messages: for each of them this runs in each turn
+            return {"role": "assistant", "content": self._content(message.text)}
         seals = [
             (part.text, _decode_seal(part.seal))
             for part in message.parts
