@@ -4,7 +4,9 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from alipes.runtime.sandbox import starter
 from alipes.runtime.sandbox.limits import ControlGroups, resource_limits
 from alipes.runtime.sandbox.policy import SandboxLimits
 from tests.unit.runtime.sandbox.test_landlock import make_machine
+from tests.world.environment import require
 
 PYTHON = [str(Path(sys.executable).resolve()), "-I", "-c"]
 FORKS = """
@@ -164,3 +167,34 @@ def test_groups_of_ended_processes_are_removed_but_not_those_of_other_process_na
         group.mkdir()
     with groups.open(SandboxLimits(processes=7)):
         assert [group.exists() for group in found] == [False, True, True, True]
+
+
+ANOTHER = """
+import sys
+from alipes.runtime.sandbox.limits import ControlGroups
+from alipes.runtime.sandbox.policy import SandboxLimits
+with ControlGroups().open(SandboxLimits(processes=7)) as joined:
+    print(*joined, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_two_in_different_process_namespaces_leave_the_groups_of_each_other_alone():
+    require("unshare")
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make process namespaces")
+    with ControlGroups().open(SandboxLimits(processes=7)) as ours, ExitStack() as stack:
+        if not ours:
+            pytest.skip("this user may not make control groups")
+        for _ in range(2):  # each has the same number in its namespace
+            argv = [*unshare, sys.executable, "-c", ANOTHER]
+            other = stack.enter_context(
+                subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            assert other.stdin is not None and other.stdout is not None
+            stack.callback(other.stdin.close)
+            theirs = other.stdout.readline().split()
+            assert theirs and theirs != ours and all(map(os.path.exists, (*ours, *theirs)))
+        with ControlGroups().open(SandboxLimits(processes=7)):
+            assert all(map(os.path.exists, (*ours, *theirs)))
