@@ -1,6 +1,7 @@
 """Git in the sandbox sees the whole work tree, wherever in it alipes was started."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -95,34 +96,34 @@ async def test_a_submodule_can_commit(name, repository):
     assert repository.git("git show --stat --format= HEAD", inside).startswith(" src/new.py")
 
 
-@pytest.mark.parametrize("name", WITH_MOUNTS)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_a_file_that_names_the_git_directory_of_another_repository_opens_nothing(name, repository):
     project = repository.home / "project"
     project.mkdir()
     (project / ".git").write_text(f"gitdir: {repository.top}/.git\n")
     output = await repository.command(name, f"git log; echo x > {repository.top}/.git/new", project)
-    assert "core.worktree" in output
+    assert "core.worktree" in output or name == "landlock alone"
     assert not (repository.top / ".git" / "new").exists()
 
 
-@pytest.mark.parametrize("name", WITH_MOUNTS)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_git_is_refused_with_the_reason_if_the_work_tree_is_the_home(name, tmp_path):
     home = Repository(tmp_path, "home")
     home.home = home.top
     (tmp_path / ".gitconfig").rename(home.top / ".gitconfig")
     output = await home.command(name, COMMIT, home.top / "src")
     assert f"its work tree {home.top} is your home" in output
-    assert "is-your-home" in await home.command(name, COMMIT, home.top)
+    assert re.search(r"is.your.home", await home.command(name, COMMIT, home.top))
     assert await home.command(name, f"git init -q new && cd new && touch f && {COMMIT}", home.top / "src") == ""
 
 
-@pytest.mark.parametrize("name", WITH_MOUNTS)
+@pytest.mark.parametrize("name", SANDBOXES)
 async def test_git_is_refused_with_the_reason_if_the_work_tree_contains_the_home_of_alipes(name, repository):
     alipes_home = repository.top / "config" / "alipes"
     alipes_home.mkdir(parents=True)
     for folder in (repository.top, repository.top / "src"):
         output = await repository.command(name, "git add -A", folder, alipes_home=alipes_home)
-        assert "contains-the-home-of-alipes" in output
+        assert re.search(r"contains.the.home.of.alipes", output)
     assert repository.git("git diff --cached --name-only") == ""
 
 

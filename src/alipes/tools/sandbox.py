@@ -170,6 +170,8 @@ class ProjectSandboxes:
             protected=_list_protected(writable, workdir, project, opened=scope.write),
             hidden=tuple(dict.fromkeys((*hidden, *self._hidden_in((*read, *write))))),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
+            refused_git=project.refused,
+            refusal=project.reason,
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
                 *self._network_variables(scope, scratch, access),

@@ -134,6 +134,8 @@ class LandlockSandbox:
                 async with self._git.open(policy.writable, search) as restored, child_scope as child:
                     child.notes = restored
                     yield child
+                    if child.returncode and policy.refusal and "git" in str(command):  # git itself cannot say why
+                        restored.append(f"git cannot be used in this sandbox: {policy.refusal}")
 
     async def prepare(self, scope: CommandScope) -> None:
         if await self._choose_isolation():
@@ -184,9 +186,10 @@ class LandlockSandbox:
         rules = [*((path, _READ) for path in readable), *((path, _WRITE) for path in writable)]
         described = self._landlock(rules, sockets=policy.network == "open")
         paths = [path for path, _ in described["rules"]]
-        divided = {folder for path in policy.hidden for folder in _folders_to(path, paths)}
+        hidden = (*policy.hidden, *filter(None, (policy.refused_git,)))
+        divided = {folder for path in hidden for folder in _folders_to(path, paths)}
         changed = tuple((path, os.stat(path).st_ctime_ns) for path in sorted(divided) if os.path.isdir(path))
-        made_of = described, policy.hidden, find_identities(iter(paths)), changed
+        made_of = described, hidden, find_identities(iter(paths)), changed
         found = self._namespaces.find_view(scope.session, self.kind, made_of)
         if found is not None:
             return found
@@ -202,7 +205,7 @@ class LandlockSandbox:
                 if path in given:  # what a link of the system leads to has a rule of its own
                     raise
                 continue
-            _allow(ruleset, handle, path, rights, policy.hidden)
+            _allow(ruleset, handle, path, rights, hidden)
         return made
 
     def _landlock(self, rules: Sequence[Rule], *, sockets: bool) -> dict[str, Any]:

@@ -53,6 +53,10 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
     files: tuple[tuple[str, str], ...] = ()
     """Other files to show read-only: path as commands see it, and where it is."""
+    refused_git: str = ""
+    """A `.git` that commands cannot use; `files` shows something else in its place."""
+    refusal: str = ""
+    """Why, as the rest of a sentence."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables to set, in addition to those of the command."""
     limits: SandboxLimits = SandboxLimits()
