@@ -11,7 +11,7 @@ from alipes.features.feature import CliCommand
 COMMANDS = {command.name: command for command in list_commands()}
 OPEN = {"ask", "doctor", "man", "usage"}
 """The agent may run them with any words."""
-OPEN_WITHOUT_WORDS = {*OPEN, "completion", "config", "mcp", "model", "plugins", "schedule", "skills"}
+OPEN_WITHOUT_WORDS = {*OPEN, "agents", "completion", "config", "mcp", "model", "plugins", "schedule", "skills"}
 """Without words, they show something or say how they are used."""
 
 

@@ -33,7 +33,7 @@ EDGES = {"learning": {"memory", "skills"}, "schedules": {"skills"}, "webhooks": 
 """The features that a feature needs; import-linter checks it."""
 KNOWN_ELSEWHERE = {
     "config/settings.py": NAMES - {"openai", "subagents", "usage", "webhooks"},  # the fields of `Settings`
-    "config/loader.py": {"mcp", "web_search"},  # secrets of services and servers
+    "config/loader.py": {"agents", "mcp", "web_search"},  # secrets of services, servers and agents
     "cli/acp/mcp_servers.py": {"mcp"},  # editors bring MCP servers along
     "cli/terminal/pickers/rewind_picker.py": {"checkpoints"},  # which files a message can be restored to
     "cli/commands/backup.py": {"webhooks"},  # backups have no secrets: names the webhooks that need one

@@ -59,9 +59,11 @@ class AuxiliaryModels:
         return self._tasks.get(task, AuxiliaryConfig())
 
     async def backend(self, task: str, turn: Turn, model: str = "") -> Backend:
-        """The model for a task: the given one, else the configured one, else the conversation's."""
+        """The model for a task: the given one, else the configured one, else the conversation's, unless that is another
+        agent."""
         named = model or self.config_for(task).model or turn.inbound.model or turn.model
-        return await self._models.open(named or await self._choice())
+        backend = await self._models.open(named or await self._choice())
+        return await self._models.open(await self._choice()) if backend.keeps_history and named else backend
 
     async def ask(  # noqa: PLR0913
         self,

@@ -21,6 +21,7 @@ from alipes.config.secret_store import read_keyring
 from alipes.config.sections.cluster import ClusterConfig, url_password
 from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import (
+    AGENT_PREFIX,
     MIXTURE_PREFIX,
     PERMISSION_MODES,
     TASKS,
@@ -36,6 +37,8 @@ from alipes.config.settings import (
 from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
+from alipes.features.agents.settings import NAME as AGENT_NAME
+from alipes.features.agents.settings import AgentConfig
 from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server_problem
 from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.errors import ConfigError
@@ -147,6 +150,9 @@ MIN_SECRET_CHARS = 6
 """Shorter secrets are not masked in logs: they would hide ordinary words."""
 _PASSWORD = lazy_pattern(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
+AGENTS = "agents"
+_MODEL_TABLES = {MIXTURE_PREFIX: MIXTURE_PREFIX, AGENT_PREFIX: AGENTS}
+"""Tables whose entries are models, by the provider part of their names."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
 _VALUES = (
@@ -212,6 +218,7 @@ def build_settings(config: RawConfig) -> Settings:
         ca_file=_ca_file(config),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
         moa=_mixtures(config, known),
+        agents=_agents(config),
         platforms={name: _platform(config, name) for name in config.names("platforms")},
         toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
         hooks={hook: tuple(ShellHook(**each) for each in listed) for hook, listed in _named(config, "hooks").items()},
@@ -250,8 +257,8 @@ def _models(config: RawConfig, known: dict[str, Endpoint], key: str) -> tuple[st
     for item, name in enumerate(value if isinstance(value, list) else [value]):
         try:
             first, _, preset = str(name).partition("/")
-            is_mixture = first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
-            names.append(str(name) if not name or is_mixture else complete_model_name(str(name), known))
+            is_table = first in _MODEL_TABLES and preset in config.names(_MODEL_TABLES[first])
+            names.append(str(name) if not name or is_table else complete_model_name(str(name), known))
         except ValueError as error:
             config.report(key, str(name), str(error), item if isinstance(value, list) else None)
     return tuple(names)
@@ -360,6 +367,21 @@ def _fill_server(config: RawConfig, server: McpServerConfig) -> McpServerConfig:
         problem = f"it needs the variable {', '.join(missing)}, which is not set: {where}"
         return structs.replace(server, **tables, problem=problem)
     return structs.replace(server, **tables)
+
+
+def _agents(config: RawConfig) -> dict[str, AgentConfig]:
+    """Every `[agents.NAME]`; problems are added to `config`."""
+    found = {}
+    for name in config.names(AGENTS):
+        place: KeyPath = (AGENTS, name)
+        fields = _values(config, place, AgentConfig)
+        fields["env"] = {key: _filled(config, (*place, "env", key), text) for key, text in fields["env"].items()}
+        if not re.fullmatch(AGENT_NAME, name):
+            config.add_problem(
+                place, f"[{toml_path(place)}] has an invalid name: use lower-case letters, digits, - and _."
+            )
+        found[name] = AgentConfig(**fields)
+    return found
 
 
 def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, MixtureConfig]:

@@ -40,6 +40,7 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.features.agents.settings import AgentConfig
 from alipes.features.browser.settings import BrowserConfig
 from alipes.features.checkpoints.settings import CheckpointsConfig
 from alipes.features.learning.settings import LearningConfig
@@ -59,6 +60,8 @@ Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "
 TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
 """The provider part in the names of model mixtures: `moa/NAME`."""
+AGENT_PREFIX = "agent"
+"""The same of other agents: `agent/NAME`."""
 
 
 class EmbeddedConfig(Struct, frozen=True):
@@ -515,6 +518,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     delegation: DelegationConfig = DelegationConfig()
     moa: dict[str, MixtureConfig] = {}
     """Model mixtures by name."""
+    agents: dict[str, AgentConfig] = {}
+    """Other agents by name."""
     fetch: FetchConfig = FetchConfig()
     sandbox: SandboxConfig = SandboxConfig()
     egress: EgressConfig = EgressConfig()

@@ -18,6 +18,7 @@ commands:
   skills      list, install and check skills
   memory      show and change the notes that conversations see
   mcp         add, test, list and remove MCP servers
+  agents      add, test, log in to and remove other agents
   install     list and install the packages that features need
   doctor      check that everything works
   update      install another version, or go back

@@ -163,14 +163,15 @@ class App:
         self.secrets.add(*self._env_file.changed_values())
         sections = [(await make(turn), tool) for make, tool in self._prompt_sections]
         # No await from here on, so that tools and hooks are from the same moment.
-        tools = self.tool_access.select(turn, unavailable, off)
+        tools, model = self.tool_access.select(turn, unavailable, off), named if choice is None else choice.model
+        own = self.models.own_tools(model)
         added = tuple(text for text, tool in sections if text and (not tool or tool in tools))
         return Agent(
             models=self.models,
-            model=named if choice is None else choice.model,
+            model=model,
             last_resort="" if choice is None else choice.last_resort,
-            fallback=() if _is_pinned(turn.inbound) else self.settings.fallback,
-            tools=tools,
+            fallback=() if own or _is_pinned(turn.inbound) else self.settings.fallback,
+            tools={**tools, **own},
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,

@@ -1,5 +1,6 @@
 """All features, in the order in which they are opened. A line here and a folder are all that a feature needs."""
 
+from alipes.features.agents.feature import AgentsFeature
 from alipes.features.browser.feature import BrowserFeature
 from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.feature import Feature
@@ -22,6 +23,7 @@ FEATURES: tuple[type[Feature], ...] = (
     WebSearchFeature,
     BrowserFeature,
     SubagentsFeature,
+    AgentsFeature,
     McpFeature,
     CheckpointsFeature,
     SchedulesFeature,

@@ -187,6 +187,7 @@ def _label_select(args: Args) -> ToolLabel:
 
 _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "terminal": _label_terminal,
+    "agent_tool": lambda args: ToolLabel("Run" if args.get("kind") == "execute" else "", _text(args, "title")),
     "process": _label_process,
     "file_access": lambda args: ToolLabel(_text(args, "action").capitalize(), _text(args, "path")),
     "read_file": _label_read,
@@ -230,6 +231,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
 
 _ACTIVITIES = {
     "terminal": "running a command",
+    "agent_tool": "working",
     "process": "checking a background job",
     "read_file": "reading",
     "write_file": "writing a file",

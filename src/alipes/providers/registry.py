@@ -6,22 +6,23 @@ The catalog is read and provider modules are imported when first used.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from alipes.config.known_providers import DEMO_MODEL, KEYED, KNOWN, LOCAL
-from alipes.config.settings import MIXTURE_PREFIX, Settings
+from alipes.config.settings import AGENT_PREFIX, MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts
-from alipes.kernel.ports import Provider
-from alipes.kernel.turns import Usage
+from alipes.kernel.ports import Provider, Request, Tool
+from alipes.kernel.turns import Delta, Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
@@ -125,6 +126,8 @@ class Backend(Struct, frozen=True):
     """Its name at the provider."""
     provider: Provider
     facts: ModelFacts = ModelFacts()
+    keeps_history: bool = False
+    """It keeps the conversation itself and uses its own tools: another agent. It answers no questions aside."""
 
 
 LISTING_S = 1.0
@@ -141,6 +144,8 @@ class Models(AbstractAsyncContextManager["Models"]):
         self._embedded: dict[str, Backend] = {}
         self._mixtures: dict[str, Backend] = {}
         self._ask_member: AskModel = _no_mixture_outside_conversations
+        self._open_agent: OpenAgent = _no_agent_outside_conversations
+        self._agent_tools: Mapping[str, Tool] = {}
         self._stack = AsyncExitStack()
         self._choosing = asyncio.Lock()
         self._default: ModelChoice | None = None
@@ -159,6 +164,14 @@ class Models(AbstractAsyncContextManager["Models"]):
         """`ask` asks one model of a mixture, within the budget of the turn; without it, mixtures cannot be used."""
         self._ask_member = ask
 
+    def add_agents(self, open_agent: "OpenAgent", tools: Mapping[str, Tool]) -> None:
+        """`open_agent(name)`: another agent as a model. `tools`: what its turns have besides the usual ones."""
+        self._open_agent, self._agent_tools = open_agent, tools
+
+    def own_tools(self, name: str) -> Mapping[str, Tool]:
+        """The tools through which another agent shows its work; none for other models."""
+        return self._agent_tools if is_agent_name(self._settings, name) else {}
+
     async def open(self, name: str) -> Backend:
         """The model called `name`. Raises ConfigError with similar names or a missing key.
 
@@ -168,6 +181,8 @@ class Models(AbstractAsyncContextManager["Models"]):
             return _open_script()
         if is_mixture_name(self._settings, name):
             return await self._open_mixture(name.strip().removeprefix(f"{MIXTURE_PREFIX}/"))
+        if is_agent_name(self._settings, name):
+            return await self._open_agent(check_agent(self._settings, name))
         endpoint, model = resolve_model(self._settings, name)
         if endpoint.api == "embedded":
             return await self._open_embedded(model)
@@ -186,6 +201,8 @@ class Models(AbstractAsyncContextManager["Models"]):
 
     async def learn_window(self, name: str) -> None:
         """Ask the server of a model for the context windows of its models, once. Raises ConfigError."""
+        if is_agent_name(self._settings, name):
+            return
         endpoint, _ = resolve_model(self._settings, name)
         if endpoint.name in self._asked_windows or not _offers_own_models(self._settings, endpoint):
             return
@@ -205,7 +222,8 @@ class Models(AbstractAsyncContextManager["Models"]):
         """Known models that are usable with the current settings; providers of test kits are left out."""
         single = (name for name in known_models(self._settings) if is_usable(self._settings, name))
         mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
-        return tuple(name for name in dict.fromkeys((*single, *mixed)) if not self.is_for_tests(name))
+        agents = (f"{AGENT_PREFIX}/{name}" for name in self._settings.agents)
+        return tuple(name for name in dict.fromkeys((*single, *mixed, *agents)) if not self.is_for_tests(name))
 
     def facts(self, name: str) -> ModelFacts:
         """What is known about a model without opening it."""
@@ -296,6 +314,20 @@ async def _list_models(endpoint: Endpoint, http: HttpClient, within: float) -> l
     return sorted(name for name in offered if "embed" not in name.lower())
 
 
+OpenAgent: TypeAlias = Callable[[str], Awaitable[Backend]]
+
+
+async def _no_agent_outside_conversations(name: str) -> Backend:
+    return Backend(f"{AGENT_PREFIX}/{name}", name, _NoProvider(), keeps_history=True)
+
+
+class _NoProvider:
+    """Of another agent, where there is no conversation."""
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+        raise ConfigError("Other agents work only inside a conversation.")
+
+
 async def _no_mixture_outside_conversations(*_asked: object) -> str:
     raise ConfigError("Model mixtures work only inside a conversation.")
 
@@ -303,6 +335,21 @@ async def _no_mixture_outside_conversations(*_asked: object) -> str:
 def is_mixture_name(settings: Settings, name: str) -> bool:
     """True if `name` is a mixture. A configured provider with that name takes precedence."""
     return name.strip().startswith(f"{MIXTURE_PREFIX}/") and MIXTURE_PREFIX not in settings.providers
+
+
+def is_agent_name(settings: Settings, name: str) -> bool:
+    """True if `name` is another agent. A configured provider with that name takes precedence."""
+    return name.strip().startswith(f"{AGENT_PREFIX}/") and AGENT_PREFIX not in settings.providers
+
+
+def check_agent(settings: Settings, name: str) -> str:
+    """The NAME of `agent/NAME`. Raises ConfigError if it is not configured."""
+    agent = name.strip().partition("/")[2]
+    if agent not in settings.agents:
+        known = join_names([f"{AGENT_PREFIX}/{each}" for each in settings.agents], "or")
+        use = f"use {known}, or add" if known else "add"
+        raise ConfigError(f"Unknown agent {agent}: {use} it with `alipes agents add {agent}`.")
+    return agent
 
 
 def resolve_model(settings: Settings, name: str) -> tuple[Endpoint, str]:
@@ -416,6 +463,8 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
     """
     if settings.model:
         if is_mixture_name(settings, settings.model):
+            return ModelChoice(settings.model, f"from {settings.model_source}")
+        if is_agent_name(settings, settings.model):
             return ModelChoice(settings.model, f"from {settings.model_source}")
         endpoint, model = resolve_model(settings, settings.model)
         toy = endpoint.api == "embedded" and model == DEMO_MODEL

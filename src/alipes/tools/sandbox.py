@@ -156,7 +156,7 @@ class ProjectSandboxes:
         roots = (*_existing((project.root, *filter(None, (project.git,)))), *listed)
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
         writable = () if around_home else (*roots, *more)
-        readable = self._listed((*access.read, *read), workdir)
+        readable = (*self._listed((*access.read, *read), workdir), *_existing(scope.read))
         hidden = self._hidden_paths(workdir, project.root, (*writable, *readable))
         return SandboxPolicy(
             workdir=project.root,
@@ -167,7 +167,10 @@ class ProjectSandboxes:
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *readable)),
-            protected=_list_protected(writable, workdir, project, opened=scope.write),
+            protected=(
+                *_list_protected(writable, workdir, project, opened=scope.write),
+                *(path for path in _existing(scope.protect) if any(is_inside(path, root) for root in writable)),
+            ),
             hidden=tuple(dict.fromkeys((*hidden, *self._hidden_in((*read, *write))))),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             refused_git=project.refused,

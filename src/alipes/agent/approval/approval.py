@@ -29,8 +29,9 @@ MAX_CHANGES = 3
 MAX_DIFF_CHARS = 60_000
 """A longer diff is not shown; the arguments of the call are."""
 EDIT_TOOLS = frozenset(("write_file", "patch"))
-_PLAN_TOOLS = frozenset(("todo", "tool_search"))
-"""Tools that change nothing but notes of the conversation, and the list of its tools."""
+_PLAN_TOOLS = frozenset(("todo", "tool_search", "agent_tool"))
+"""Tools that change nothing but notes of the conversation, the list of its tools, and what another agent does in its
+own plan mode."""
 PLAN_DENIAL = (
     "Not run: plan mode is on, and only tools that read may be used. Do not try to work around this. Finish your "
     "investigation and answer with a plan."

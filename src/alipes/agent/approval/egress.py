@@ -162,6 +162,8 @@ class EgressRights:
         self._turns: dict[str, _TurnRights] = {}
         self._remotes: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
         """By conversation and folder: the git remotes before its first command, which could add one."""
+        self._own: dict[str, tuple[str, ...]] = {}
+        """By session of a sandbox: hosts that its program cannot work without."""
         self._ended: OrderedDict[str, set[str]] = OrderedDict()
         """Turns that have ended, with what stays allowed to processes they left running."""
         self._group = asyncio.TaskGroup()
@@ -191,6 +193,16 @@ class EgressRights:
 
         return decide
 
+    def set_own_hosts(self, session: str, hosts: tuple[str, ...]) -> None:
+        """Hosts that the program in this sandbox cannot work without: allowed unless denied. Empty: none."""
+        if hosts:
+            self._own[session] = hosts
+        else:
+            self._own.pop(session, None)
+
+    def is_own_host(self, request: EgressRequest) -> bool:
+        return any(_matches(each, request) for each in self._own.get(request.scope.session, ()))
+
     def _denial(self, request: EgressRequest) -> str:
         denied = any(_matches(each, request, any_port=True) for each in self._settings.deny)
         return f"{request.host} is denied by egress.deny in config.toml." if denied else ""
@@ -213,15 +225,15 @@ class EgressRights:
         if self._denial(request):
             return "deny"
         listed = not request.by_command and self._guard.lists(request.host, request.port)
-        if listed or any(_matches(each, request) for each in self._allow):
+        if listed or self.is_own_host(request) or any(_matches(each, request) for each in self._allow):
             return "allow"
         if turn is not None and turn.inbound.trusted:
             return "allow"
         return self._settings.default
 
     async def is_in_group(self, request: EgressRequest) -> bool:
-        """True for package registries and git remotes of the project."""
-        return bool((await self._target(request)).hosts)
+        """True for package registries, git remotes of the project, and hosts of the program itself."""
+        return self.is_own_host(request) or bool((await self._target(request)).hosts)
 
     async def may_use_keys(self, request: EgressRequest) -> bool:
         """True if a person said yes to this connection with the SSH keys, so that a signature needs no question."""

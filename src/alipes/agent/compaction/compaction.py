@@ -423,6 +423,8 @@ class ContextFitter:
 
     async def fit(self, backend: Backend, request: Request, messages: tuple[Message, ...]) -> Request:
         """The request with the visible messages, compacted first if needed."""
+        if backend.keeps_history:
+            return structs.replace(request, messages=messages)
         if self._compaction is None:
             return structs.replace(request, messages=visible_messages(messages, self.digest))
         self._measure(request, messages)

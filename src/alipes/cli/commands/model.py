@@ -104,9 +104,8 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
     """Save `name` as the model. Raises ConfigError and changes nothing if it is not usable."""
     async with registry.open_models(settings) as (scope, opened):
         backend = await opened.open(name)
-        trouble = (
-            "" if registry.is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
-        )
+        is_table = registry.is_mixture_name(settings, name) or registry.is_agent_name(settings, name)
+        trouble = "" if is_table else await _check_model(settings, name, scope, live, anyway)
     left = change({("model",): backend.name})
     said = [f"Switched to {backend.name}.", *([trouble] if trouble else [])]
     if (winning := load_settings().model) != backend.name:

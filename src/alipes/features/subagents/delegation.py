@@ -1,6 +1,7 @@
 """Runs subagents as turns of their own: submits them, waits for them, and stops them with their parent."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from weakref import WeakValueDictionary
@@ -9,11 +10,12 @@ from msgspec import Struct, structs
 
 from alipes.agent.auxiliary import current_turn
 from alipes.agent.model_call import ModelOpener
-from alipes.config.settings import DelegationConfig
+from alipes.config.settings import AGENT_PREFIX, DelegationConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Address, Event, Inbound, Origin, Turn, TurnEnded
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.plugin_host import detached_context
@@ -33,6 +35,10 @@ STOP_GRACE = 1.0
 class SubagentTask(Struct, frozen=True):
     goal: str
     context: str = ""
+    agent: str = ""
+    """Another agent that does it; empty: a model."""
+    folder: str = ""
+    """Where it works, below the folder of the caller; empty: there."""
 
 
 class DelegationRequest(Struct, frozen=True):
@@ -100,10 +106,12 @@ class Delegation:
             except ConfigError as error:
                 raise ToolError(str(error)) from error
         tools = await self._allowed(order, parent)
-        return [
-            _inbound(errand, parent, f"{parent.id}:{call}:{n}", model=model, only=tools, order=order)
-            for n, errand in enumerate(order.tasks, 1)
-        ]
+        children = []
+        for n, errand in enumerate(order.tasks, 1):
+            named = f"{AGENT_PREFIX}/{errand.agent}" if errand.agent else model
+            child = _inbound(errand, parent, f"{parent.id}:{call}:{n}", model=named, only=tools, order=order)
+            children.append(structs.replace(child, workdir=find_folder(child.workdir, errand.folder)))
+        return children
 
     async def _allowed(self, order: DelegationRequest, parent: Turn) -> tuple[str, ...]:
         """Never more than the parent's own tools."""
@@ -181,6 +189,19 @@ class Delegation:
                 async with asyncio.timeout(STOP_GRACE):
                     async for _ in following:
                         pass
+
+
+def find_folder(workdir: str, folder: str) -> str:
+    """A folder inside that of the caller. Raises `ToolError`."""
+    if not folder:
+        return workdir
+    root = os.path.realpath(workdir or os.getcwd())
+    found = os.path.realpath(os.path.join(root, os.path.expanduser(folder)))
+    if not is_inside(found, root):
+        raise ToolError(f"{folder} is not inside {root}")
+    if not os.path.isdir(found):
+        raise ToolError(f"{folder} does not exist: make it first, for example with git worktree")
+    return found
 
 
 def _inbound(

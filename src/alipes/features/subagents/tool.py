@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from alipes.features.subagents.delegation import Delegation, DelegationRequest, SubagentTask
 from alipes.features.subagents.feature import SubagentsFeature
 from alipes.kernel.errors import ToolError
@@ -12,35 +14,50 @@ from alipes.tools.common import make_schema
 MAX_TASKS = 16
 
 
-class DelegateTask:
-    spec = ToolSpec(
+def _make_spec(agents: tuple[str, ...]) -> ToolSpec:
+    """`agents`: other agents that can be given tasks; without any, the parameters for them are left out."""
+    own: dict[str, dict[str, Json]] = {}
+    if agents:
+        own = {"agent": {"type": "string", "enum": [*agents]}, "folder": {"type": "string"}}
+    return ToolSpec(
         name="delegate_task",
         description="Give tasks to parallel subagents. Each sees only its goal and context, and reports.",
         schema=make_schema(
             "",
             goal="string: the task, or that of all tasks",
             context="string: all they need",
-            tasks={"type": "array", "items": make_schema("goal", goal="string", context="string")},
+            tasks={"type": "array", "items": make_schema("goal", goal="string", context="string", **own)},
             model="string",
             tools="strings",
             background="boolean: reports come as notices",
+            **own,
         ),
         # parallel with other calls, and repeated after a crash: it then finds the subagents it started
         effect="read",
     )
 
-    def __init__(self, delegation: Delegation) -> None:
-        self._delegation = delegation
+
+class DelegateTask:
+    def __init__(self, delegation: Delegation, agents: tuple[str, ...] = ()) -> None:
+        self._delegation, self._agents = delegation, agents
+        self.spec = _make_spec(agents)
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         tools = args.get("tools")
         request = DelegationRequest(
-            _parse_tasks(args),
+            tuple(self._with_agent(task, args) for task in _parse_tasks(args)),
             model=str(args.get("model") or ""),
             tools=tuple(str(each) for each in tools) if isinstance(tools, list) else None,
             background=args.get("background") is True,
         )
         return await self._delegation.delegate(request, act)
+
+    def _with_agent(self, task: SubagentTask, args: Mapping[str, Json]) -> SubagentTask:
+        """The agent and the folder of a task are those of the call, unless it has its own."""
+        agent = task.agent or str(args.get("agent") or "")
+        if agent and agent not in self._agents:
+            raise ToolError(f"unknown agent {agent}; there is {', '.join(self._agents) or 'none'}")
+        return structs.replace(task, agent=agent, folder=task.folder or str(args.get("folder") or ""))
 
 
 def _parse_tasks(args: Mapping[str, Json]) -> tuple[SubagentTask, ...]:
@@ -62,8 +79,10 @@ def _parse_tasks(args: Mapping[str, Json]) -> tuple[SubagentTask, ...]:
 def _parse_task(task: Json, shared: str) -> SubagentTask:
     own = task if isinstance(task, dict) else {"goal": task}
     context = "\n\n".join(filter(None, (str(own.get("context") or "").strip(), shared)))
-    return SubagentTask(str(own.get("goal") or "").strip(), context)
+    goal, agent, folder = (str(own.get(name) or "").strip() for name in ("goal", "agent", "folder"))
+    return SubagentTask(goal, context, agent, folder)
 
 
 def tools(feature: SubagentsFeature) -> tuple[DelegateTask, ...]:
-    return (DelegateTask(feature.delegation),) if feature.app.settings.delegation.depth else ()
+    settings = feature.app.settings
+    return (DelegateTask(feature.delegation, tuple(settings.agents)),) if settings.delegation.depth else ()

@@ -29,6 +29,10 @@ class CommandScope(Struct, frozen=True):
     """Run on the host: a person approved exactly this command."""
     write: tuple[str, ...] = ()
     """More paths that a sandboxed command may change: listed by the operator, or approved for this command."""
+    read: tuple[str, ...] = ()
+    """More paths that it may read: the program itself, if it is not installed for everybody."""
+    protect: tuple[str, ...] = ()
+    """Files and folders in what it may change that it can only read."""
     call: str = ""
     """The tool call that it runs for."""
     title: str = ""

@@ -123,6 +123,9 @@ async def compress(context: CommandContext, args: str) -> CommandReply:
     if running and running[0].started_at is not None and not preview:
         return _while_running(context, compaction, standing.session, focus)
     turn = await compaction.store.latest(standing.session)
+    model = standing.model or (await context.services.models.default()).model
+    if context.services.models.own_tools(model):
+        return CommandReply(f"{model} keeps its own history and compacts it itself.", failed=True)
     room = None if turn is None else await compaction.budget_for(turn)
     if turn is None or room is None:
         return CommandReply("The size of this conversation is not known yet: no model call was measured.")

@@ -196,8 +196,6 @@ COMMANDS = (
         group="While a turn runs", place=3, takes_message=True),
     Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy,
         group="While a turn runs", place=4),
-    Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents, group="While a turn runs",
-        place=5),
     Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs,
         aliases=("ps", "tasks", "bashes"), group="While a turn runs", place=7),
     Command("background", "TEXT", "run this in the background", conversation.background, group="While a turn runs",

@@ -14,7 +14,7 @@ import "./chat/outbox.js";
 /** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
 export const SCREENS = {
   inbox: "Inbox", search: "Search", usage: "Usage", schedules: "Schedules", skills: "Skills", memory: "Memory",
-  mcp: "MCP servers", plugins: "Plugins", people: "People", settings: "Settings", log: "Log", doctor: "Doctor",
+  mcp: "MCP servers", agents: "Other agents", plugins: "Plugins", people: "People", settings: "Settings", log: "Log", doctor: "Doctor",
   cluster: "Cluster", browsers: "Browsers",
 };
 

@@ -12,7 +12,7 @@ import { Icon, Text } from "./ui.js";
 
 const SCREENS = [
   ["inbox", "Inbox", "inbox"], ["search", "Search", "search"], ["usage", "Usage", "chart"], ["schedules", "Schedules", "clock"], ["skills", "Skills", "book"],
-  ["memory", "Memory", "note"], ["mcp", "MCP servers", "server"], ["plugins", "Plugins", "plug"], ["people", "People", "people"], ["people/platforms", "Platforms", "people"],
+  ["memory", "Memory", "note"], ["mcp", "MCP servers", "server"], ["agents", "Other agents", "people"], ["plugins", "Plugins", "plug"], ["people", "People", "people"], ["people/platforms", "Platforms", "people"],
   ["people/outbox", "Outbox", "send"], ["settings", "Settings", "settings"], ["log", "Log", "list"], ["doctor", "Doctor", "doctor"], ["cluster", "Cluster", "server"], ["browsers", "Browsers", "device"],
 ];
 const SHOWN = 40;
