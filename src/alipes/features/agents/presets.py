@@ -124,7 +124,7 @@ PRESETS: dict[str, Preset] = {
     "goose": Preset(
         title="goose",
         package="https://block.github.io/goose (looked up, not tried)",
-        install="see https://block.github.io/goose/docs/getting-started/installation",
+        install="see https://block.github.io/goose",
         command="goose",
         args=("acp",),
         home=(("GOOSE_PATH_ROOT", ""),),
@@ -134,7 +134,7 @@ PRESETS: dict[str, Preset] = {
     "cursor": Preset(
         title="Cursor CLI",
         package="https://cursor.com/cli (looked up, not tried)",
-        install="see https://cursor.com/docs/cli/installation",
+        install="see https://cursor.com/cli",
         command="cursor-agent",
         args=("acp",),
         home=(("CURSOR_CONFIG_DIR", ""),),
