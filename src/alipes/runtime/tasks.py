@@ -48,8 +48,8 @@ def first_error(error: BaseException) -> BaseException:
     return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-class _Completion:
-    """How the block inside it ended. Its error is kept, because the caller may have stopped to wait for it."""
+class KeptError:
+    """Keeps how the block inside it ended, with its error, because the caller may have stopped to wait for it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -70,7 +70,7 @@ class _Completion:
 
 async def run_to_completion(close: Callable[[], Awaitable[object]]) -> None:
     """Await `close()` even if cancelled meanwhile; the cancellation is raised afterwards, an error then logged."""
-    completion = _Completion()
+    completion = KeptError()
 
     async def close_and_signal() -> None:
         with completion:

@@ -6,14 +6,17 @@ import os
 import re
 import resource
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from alipes.kernel.errors import ToolError
+from alipes.runtime.sandbox.backend import CommandScope, HostBackend
 from alipes.tools.boundary import FileBoundary
 from alipes.tools.common import Places, child_environment
 from alipes.tools.files.read_file import ReadFile
+from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import HEAD_BYTES, TAIL_BYTES, CommandOutput, SpillFolder, clean_output, clean_piece
 from alipes.tools.shell.terminal import TerminalTool
 from tests.world.environment import LIMIT_S
@@ -278,3 +281,23 @@ def test_the_two_schemas_are_small(tmp_path):
     specs = [terminal(tmp_path).spec, ReadFile.spec]
     size = sum(len(json.dumps([spec.name, spec.description, spec.schema])) for spec in specs)
     assert size <= 1600, size
+
+
+class BrokenBackend(HostBackend):
+    """Fails for one command as code with a mistake does."""
+
+    @asynccontextmanager
+    async def open(self, command, scope, **more):
+        async with super().open(command, scope, **more) as child:
+            yield {"broken": None}.get(command, child)
+
+
+async def test_a_command_that_fails_in_our_own_code_ends_no_other(tmp_path, caplog):
+    async with BackgroundProcesses(SpillFolder(tmp_path / "spill"), backend=BrokenBackend()) as background:
+        tool = terminal(tmp_path, backend=BrokenBackend(), background=background)
+        process = await background.start(CommandScope("s1"), "sleep 300", cwd="/", env={"PATH": os.environ["PATH"]})
+        with pytest.raises(AttributeError, match="NoneType"):
+            await tool.run({"command": "broken"}, Call(tmp_path))
+        assert not process.is_finished
+        assert await tool.run({"command": "echo next"}, Call(tmp_path)) == "next\n[exit code 0]"
+    assert "command: broken failed" in caplog.text

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from alipes.kernel.errors import AlipesError, StoreError, ToolError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.runtime.tasks import KeptError
 from alipes.tools.shell.output import ProcessLog, SpillFolder, open_emulator
 
 if TYPE_CHECKING:
-    from alipes.tools.shell.pty import TerminalEmulator
-
-if TYPE_CHECKING:
     from alipes.store.sql.background import BackgroundProcessStore
+    from alipes.tools.shell.pty import TerminalEmulator
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -307,17 +306,18 @@ class BackgroundProcesses:
             each.move()
         return bool(found)
 
-    def run_task(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T | Exception]":
-        """Run the work of a command that may become a background process; its result, or what it raised."""
+    def run_task(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T | BaseException]":
+        """Run the work of a command that may become a background process; its result, or what it raised: a command
+        that fails must not end the others."""
 
-        async def settle() -> T | Exception:
-            try:
+        async def settle() -> T | BaseException:
+            kept = KeptError()
+            with kept:
                 return await work
-            except (OSError, AlipesError) as error:
-                return error
-            except Exception as error:  # bulkhead: a broken command must not end the others
-                log.exception("%s failed", name)
-                return error
+            assert kept.error is not None
+            if not isinstance(kept.error, OSError | AlipesError):
+                log.error("%s failed", name, exc_info=kept.error)
+            return kept.error
 
         return self._group.create_task(settle(), name=name)
 

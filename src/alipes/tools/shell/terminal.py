@@ -201,7 +201,7 @@ class TerminalTool:
         result = task.result()
         if isinstance(result, OSError):
             raise ToolError(f"the command could not be started: {result}") from result
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             raise result
         return result
 
