@@ -10,6 +10,17 @@ from shlex import join, quote
 NO_PROXY = "localhost,127.0.0.1,::1"
 
 
+_ONLY_WHAT_WAS_ASKED = {
+    "npm_config_update_notifier": "false",
+    "NO_UPDATE_NOTIFIER": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "DO_NOT_TRACK": "1",
+    "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
+    "NEXT_TELEMETRY_DISABLED": "1",
+}
+"""Programs that look for newer versions or report their use would ask for a connection that nobody wanted."""
+
+
 def proxy_environment(port: int, *, ssh_proxy: str = "") -> dict[str, str]:
     """Variables for commands whose egress proxy listens on 127.0.0.1:`port`.
 
@@ -25,6 +36,7 @@ def proxy_environment(port: int, *, ssh_proxy: str = "") -> dict[str, str]:
         "YARN_HTTPS_PROXY": url,
         "RSYNC_PROXY": f"127.0.0.1:{port}",
         "GRPC_PROXY": url,
+        **_ONLY_WHAT_WAS_ASKED,
     }
     if ssh_proxy:
         variables["GIT_SSH_COMMAND"] = f"ssh -o {quote('ProxyCommand=' + ssh_proxy)}"
