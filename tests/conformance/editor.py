@@ -102,7 +102,7 @@ class Editor(Surface):
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
             return [f"[completed] Run {command}"]
-        why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
+        why = "it force-pushes, which can overwrite work on the remote (rule: git); denied by the user."
         return [f"[failed] Run {command}\n```\nNot run: {why} Do not try to work around this.\n```"]
 
     def restarted(self, answer: str) -> list[str]:

@@ -60,7 +60,7 @@ class Email(NoEditsMessenger):
         return Correspondence(self, f"stranger{next(self._guests)}@example.org")
 
     def asked(self, command: str) -> list[str]:
-        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
+        why = "Approve? Why: a force-push can overwrite work on the remote."
         return [f"{why}\n\nterminal: {command}\nfolder: {self.workdir}\n\nAnswer yes (once), session or no, or always."]
 
 

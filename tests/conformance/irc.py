@@ -69,7 +69,7 @@ class Irc(NoEditsMessenger):
         return Query(self, self.people["Ada"], channel)
 
     def asked(self, command: str) -> list[str]:
-        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
+        why = "Approve? Why: a force-push can overwrite work on the remote."
         return [why, f"terminal: {command}", f"folder: {self.workdir}", "Answer yes (once), session or no, or always."]
 
 

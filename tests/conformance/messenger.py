@@ -77,7 +77,7 @@ class Messenger(Surface):
         return [f"✓ Run {command} · 1 line"]
 
     def consented(self, command: str, yes: bool) -> list[str]:
-        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
+        why = "Approve? Why: a force-push can overwrite work on the remote."
         return [f"{why}\n\nterminal: {command}\nfolder: {self.workdir}\n\n{'Approved.' if yes else 'Denied.'}"]
 
     def restarted(self, answer: str) -> list[str]:

@@ -39,7 +39,7 @@ async def test_at_a_terminal_a_risky_call_is_asked_about(home, typed, said):
         home.use(server)
         async with TerminalProcess.of(home, "ask", "push it") as terminal:
             await terminal.until("? Run this command?")
-            await terminal.until("  Why: force-pushes")
+            await terminal.until("  Why: a force-push can overwrite work on the remote")
             await terminal.until("[n] no")
             terminal.type(typed + ENTER)
             await terminal.until("Well.")
@@ -80,6 +80,7 @@ async def test_at_a_pipe_a_risky_call_is_refused_and_an_edit_in_the_project_is_n
         done = await home.run("ask", "push it")
     assert done.out == "Well.\n" and "nobody is available to approve it" in server.bodies[1]["messages"][-1]["content"]
     assert (tmp_path / "new.txt").exists()
+    assert "denied: it force-pushes, which needs approval (use --yes)" in done.err.splitlines()[1]
 
 
 async def test_plan_mode_of_ask_changes_nothing(home, tmp_path):

@@ -396,7 +396,7 @@ def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
 def _approval_head(asked: ApprovalAsked) -> str:
     why = escape_markdown(reveal(asked.reason.strip().rstrip(".")))
     if asked.call.name != NETWORK:
-        return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked))}\n"
+        return f"**Approve?** Why: {why}.\n\n{_fence(_shorten_call(asked))}\n"
     title, call = escape_markdown(describe_call(asked.call).title), _shorten_call(asked)
     again = why.partition(". ")[2] if why.startswith("connects to ") else f"Why: {why}"  # the title names the host
     return f"**{title}**\n\n" + (f"{_fence(call)}\n" if call else "") + (f"{again}.\n\n" if again else "")

@@ -33,6 +33,8 @@ _PAGE_SIZE = lazy_pattern(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILI
 _FOR_MODEL = lazy_pattern(r"\s*(?:\(rule: [^)]*\)\s*)?(?:Do not try to work around|Finish your investigation)")
 _BY_PERSON = "; denied by the user"
 """In the result of a call that a person did not allow, who has seen why it was risky."""
+_NOBODY = lazy_pattern(r"(.+?)(?:, which [^;]*)? \(rule: [^)]*\); nobody is available to approve it")
+"""The same where nobody could be asked."""
 _WORDS = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "result unknown"}
 
 
@@ -86,6 +88,8 @@ def problem_of(result: ToolResult) -> str:
     if result.outcome != "denied":
         return result.text
     text = _FOR_MODEL.split(result.text.removeprefix("Not run: "), maxsplit=1)[0]
+    if found := _NOBODY.match(text):
+        return f"{found[1]}, which needs approval (use --yes)"
     return "" if _BY_PERSON in text else text
 
 

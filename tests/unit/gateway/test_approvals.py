@@ -72,7 +72,7 @@ async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
+        assert "**Approve?** Why: \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
         assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, this session", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())

@@ -104,7 +104,7 @@ def test_a_denied_call_shows_no_text_that_is_for_the_model():
     said = "Not run: it uses sudo (runs as root) (rule: sudo); {}. Do not try to work around this."
     assert end(ToolResult("1", said.format("denied by the user"), "denied")) == ["⊘ Run make test  denied · 2.1 s"]
     rows = end(ToolResult("1", said.format("nobody is available to approve it"), "denied"), columns=120)
-    assert rows[1].endswith("nobody is available to approve it.")
+    assert rows[1].endswith("it uses sudo (runs as root), which needs approval (use --yes)")
 
 
 def test_no_row_is_wider_than_the_screen_or_has_control_characters():

@@ -7,7 +7,8 @@ from alipes.agent.approval.risk import Risk, first_risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 
 _DISCARDS = "discards uncommitted changes"
-_FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"
+_FORCE_PUSH = "force-pushes, which can overwrite work on the remote"
+_REMOTE_DELETE = "this push can delete branches of the remote"
 _RULES: dict[str, tuple[str, str, str]] = {
     "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _FORCE_PUSH),
     "reset": ("", "hard merge keep", _DISCARDS),
@@ -76,8 +77,9 @@ def _check_options(name: str, rest: ShellArguments) -> Risk | None:
 
 def _describe_push(rest: ShellArguments) -> Risk:
     deletes = rest.has("d", "delete", "prune") or any(word.text.startswith(":") for word in rest.operands)
-    why = "this push can delete branches of the remote" if deletes else "a force-push can overwrite work on the remote"
-    return Risk("git", _FORCE_PUSH, "remote", why=why)
+    if deletes:
+        return Risk("git", "deletes branches or tags of the remote", "remote", why=_REMOTE_DELETE)
+    return Risk("git", _FORCE_PUSH, "remote", why="a force-push can overwrite work on the remote")
 
 
 def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker: PathChecker) -> Risk | None:
