@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -39,6 +40,9 @@ BLOCK_PAUSE = 0.05
 FIRST_STEPS = 0.02
 """Seconds for the first steps of all hooks that follow one that blocked, in parallel; each may use half of the rest."""
 MIN_FIRST_STEP = 0.001
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a hook that spins yields the interpreter to the watchdog, meanwhile. Python's default is ten
+times that, for each of them."""
 _ANSWER_TYPES: Mapping[str, Kind] = {
     "before_message": Admission,
     "before_tool": Verdict,
@@ -173,7 +177,12 @@ class HookDispatcher:
                     continue
             return
         async with asyncio.TaskGroup() as group:
-            left: float | None = None
+            self._begin_all(group, entries, offered)
+
+    def _begin_all(self, group: asyncio.TaskGroup, entries: Iterable[HookEntry], offered: Mapping[str, object]) -> None:
+        """Make the first step of each hook."""
+        left, usual = None, sys.getswitchinterval()
+        try:
             for entry in entries:
                 before = entry.interruptions, entry.watch.clock()
                 entry.first_step = None if left is None else max(left / 2, MIN_FIRST_STEP)
@@ -183,6 +192,9 @@ class HookDispatcher:
                     left -= entry.watch.clock() - before[1]
                 elif entry.interruptions != before[0]:
                     left = FIRST_STEPS
+                    sys.setswitchinterval(SWITCH_INTERVAL)
+        finally:
+            sys.setswitchinterval(usual)
 
     async def _observe(self, entry: HookEntry, offered: Mapping[str, object]) -> None:
         try:

@@ -265,6 +265,20 @@ async def test_ten_that_hold_the_loop_at_a_stop_share_the_time_of_one():
         assert [entry.off_loop for entry in entries] == [True] + [False] * 9, "they were given less time"
 
 
+async def test_behind_one_that_spins_the_watchdog_gets_the_interpreter_sooner():
+    intervals, usual = [], sys.getswitchinterval()
+
+    def hang():
+        intervals.append(sys.getswitchinterval())
+        while True:
+            pass
+
+    house = House(*[hang] * 3, name="agent_loop_stopped")
+    async with Watchdog(house.watch):
+        await house.hooks.dispatcher.notify(specs.agent_loop_stopped, **STOP)
+    assert intervals[0] == usual == sys.getswitchinterval() and max(intervals[1:]) < usual / 5
+
+
 async def test_one_that_keeps_it_to_itself_and_returns_has_its_strike_too():
     def on_event(event):
         try:
