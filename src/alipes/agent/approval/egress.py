@@ -370,12 +370,16 @@ def _linked_git_folder(folder: Path) -> Path:
 def _read_file(path: Path) -> str:
     """The text of a regular file; empty if there is none."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            return file.read(MAX_GIT_CONFIG_BYTES).decode("utf-8", "replace")
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(handle).st_mode)
+        return os.read(handle, MAX_GIT_CONFIG_BYTES).decode("utf-8", "replace") if is_file else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
 
 
 def _remote_urls(config: str) -> Iterator[str]:

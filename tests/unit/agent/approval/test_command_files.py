@@ -74,7 +74,7 @@ READ = [
     ("./run", "run t.sh"),
     ("sh outer.sh", "lib.sh outer.sh t.sh"),
     (". ./lib.sh", "lib.sh"),
-    ("python3 x.py", "data.txt deeper.py helper.py x.py"),
+    ("python3 x.py", "data.txt deeper.py helper.py starts.py x.py"),
     ("make", "Makefile t.sh"),
     ("npm test", "package.json t.sh"),
     ("npm publish --access public", "lib.sh package.json"),
@@ -142,6 +142,93 @@ def test_a_new_file_that_is_read_first_changes_what_a_right_holds_for(work):
     (work / "GNUmakefile").write_text("all:\n\techo no\n")
     (work / "json.py").write_text("")
     assert all(find(work, command).digest != old for command, old in zip(("make", "python3 x.py"), before, strict=True))
+
+
+CHANGED = [
+    ("make -f inc.mk", {"inc.mk": "include part.mk more.mk\nall:\n\techo\n", "more.mk": "x: y\n"}, "more.mk"),
+    ("make -f inc.mk", {"inc.mk": "-include part.mk\nall:\n\techo\n", "part.mk": "include deep.mk\n"}, "deep.mk"),
+    ("make -f inc.mk", {"inc.mk": "-include later.mk\nall:\n\techo\n"}, "later.mk"),
+    ("npm test", {"package.json": '{"scripts": {"test": "echo", "pretest": "sh pre.sh"}}', "pre.sh": "a\n"}, "pre.sh"),
+    ("python3 -m pkg", {"pkg/__init__.py": "", "pkg/__main__.py": "import json, side\n", "side.py": ""}, "side.py"),
+    ("python3 -m pkg", {"pkg/__init__.py": "", "pkg/__main__.py": "import json\n"}, "json.py"),
+    ("python3 -m pkg.sub", {"pkg/__init__.py": "", "pkg/sub.py": ""}, "pkg/__init__.py"),
+    ("python3 -m pip install x", {}, "idna.py"),
+    ("python3 -m http.server", {}, "http/__init__.py"),
+    ("python3 -m http.server", {}, "socketserver.py"),
+    ("python3 t/a.py", {"t/a.py": "from .b import c\n", "t/b.py": ""}, "t/b.py"),
+    ("python3 t/a.py", {"t/a.py": "from p.q import (\n    r,  # one\n    s,\n)\n", "t/p/q/s.py": ""}, "t/p/q/s.py"),
+    ("python3 t/a.py", {"t/a.py": "def f():\n            import late\n", "t/late.py": ""}, "t/late.py"),
+    ("python3 t/a.py", {"t/a.py": "import a.b.c\n"}, "t/a/b/__init__.py"),
+    ("python3 t/a.py", {"t/a.py": "import p\n", "t/p/__init__.py": "import q\n", "t/q.py": ""}, "t/q.py"),
+    ("python3 x.py", {}, "__pycache__/helper.cpython-311.pyc"),
+    ("python3 x.py", {}, "yaml.py"),
+    ("env -S 'sh t.sh'", {}, "t.sh"),
+    ("su bob -c 'sh t.sh'", {}, "t.sh"),
+    ("watch 'sh t.sh'", {}, "t.sh"),
+    ("GIT_SSH_COMMAND='sh t.sh' git push", {}, "t.sh"),
+    ("EDITOR=./run git commit", {}, "t.sh"),
+    ("git rebase -x 'sh t.sh' main", {}, "t.sh"),
+    ("git bisect run ./run", {}, "t.sh"),
+    ("tmux new -d sh t.sh", {}, "t.sh"),
+    ("foo --hook=./run", {}, "t.sh"),
+    ("source ./outer.sh", {}, "t.sh"),
+    ("cd conf && . ../outer.sh", {"conf/lib.sh": "x=1\n"}, "conf/lib.sh"),
+]
+
+
+@pytest.mark.parametrize(("command", "files", "changed"), CHANGED, ids=[f"{row[0]}, {row[2]}" for row in CHANGED])
+def test_a_change_of_what_is_loaded_by_the_way_ends_the_right(work, command, files, changed):
+    for name, text in files.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    before = find(work, command)
+    (work / changed).parent.mkdir(parents=True, exist_ok=True)
+    (work / changed).write_text("echo evil\n")
+    assert find(work, command) != before
+
+
+def test_a_link_or_a_rename_in_place_of_a_file_ends_the_right(work):
+    before = find(work, "sh t.sh")
+    (work / "evil.sh").write_text("evil\n")
+    (work / "evil.sh").rename(work / "t.sh")
+    assert find(work, "sh t.sh").digest != before.digest
+    (work / "t.sh").unlink()
+    (work / "t.sh").symlink_to("lib.sh")
+    assert find(work, "sh t.sh").digest != before.digest
+    (work / "t.sh").unlink()
+    os.link(work / "lib.sh", work / "t.sh")
+    assert find(work, "sh t.sh").digest != before.digest
+
+
+UNSEEN = [
+    ("make -C sub", {"sub/Makefile": "all:\n\tsh ../t.sh\n"}),
+    ("make", {"Makefile": "include $(DIR)/x.mk\nall:\n\techo\n"}),
+    ("make", {"Makefile": "all:\n\t$(MAKE) -C sub\n"}),
+    ("make", {"Makefile": "all:\n\t@$(PYTHON) -m pkg\n"}),
+    ("make", {"Makefile": "SHELL = ./sh\nall:\n\techo\n"}),
+    ("make", {"Makefile": "export PATH := .:$(PATH)\nall:\n\techo\n"}),
+    ("make", {"Makefile": "$(eval $(file <x.mk))\nall:\n\techo\n"}),
+    ("make", {"Makefile": "load ./x.so\nall:\n\techo\n"}),
+    ("make", {"Makefile": "include a.mk\nall:\n\techo\n", "a.mk": "load ./x.so\n"}),
+    ("npm test -w pkg", {}),
+    ("npm test --workspaces", {}),
+    ("yarn test", {".yarnrc.yml": "yarnPath: .yarn/releases/yarn.cjs\n"}),
+    ("pnpm test", {".pnpmfile.cjs": "evil\n"}),
+    ("bun run test", {"bunfig.toml": "preload = ['./x.ts']\n"}),
+    ("npm test", {".npmrc": "script-shell=./x\n"}),
+    ("npm test", {".npmrc": "node-options=--require ./x.js\n"}),
+    (".venv/bin/python x.py", {".venv/pyvenv.cfg": "", ".venv/bin/python": ""}),
+    ("node web/x.js", {"web/node_modules/a/index.js": "", "web/x.js": "require('a')\n"}),
+    ("cd web && node x.js", {"web/node_modules/a/index.js": "", "web/x.js": "require('a')\n"}),
+]
+
+
+@pytest.mark.parametrize(("command", "files"), UNSEEN, ids=[str(row) for row in UNSEEN])
+def test_what_runs_code_that_is_not_named_has_no_standing_right(work, command, files):
+    for name, text in files.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    assert find(work, command).unknown
 
 
 def test_a_file_too_large_to_check_gives_no_standing_right(work):

@@ -1,7 +1,7 @@
 """Code of other languages in arguments and scripts: what it deletes, runs, reads and writes, as far as one can see."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 
 from alipes.agent.approval.paths import PathChecker
@@ -66,7 +66,10 @@ _LOADED = (
     r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
     r"[\"'](\.{0,2}/[^\"'\n]{1,200}|[\w-]{1,80}\.(?:pl|pm|rb|lua|php))"
 )
-_IMPORTED = r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})"
+_IMPORTED = (
+    r"(?:^|[\n;:])\s{0,40}(?:from\s{1,9}([\w.]{1,200})\s{1,9}import\s{0,9}(?:\(([^)]{1,2000})|([\w, \t]{1,1000}))"
+    r"|import\s{1,9}([\w., \t]{1,1000}))"
+)
 MAX_LOADING_CHARS = 50_000
 """How much of code is searched for files that it loads."""
 
@@ -163,16 +166,18 @@ def check_other_shell(name: str, args: ShellArguments) -> Risk | None:
 def loaded_files(base: str, text: str) -> Iterator[str]:
     """Paths of local files that code loads; for Python names of modules with `.py`."""
     for piece in split_pieces(text[:MAX_LOADING_CHARS]):
-        for line in re.findall(_IMPORTED, piece) if base in ("python", "ipython") else ():
-            yield from _module_files(line)
+        for package, inside, names, modules in re.findall(_IMPORTED, piece) if base in ("python", "ipython") else ():
+            yield from _module_files(package, re.split(r"[,\s]+", inside or names)) if package else ()
+            for name in filter(str.strip, modules.split(",")):
+                yield from _module_files(name.split()[0], [])
         yield from re.findall(_LOADED, piece)
 
 
-def _module_files(line: str) -> Iterator[str]:
-    """Files of the modules in `a.b, c` or `a import b, c`."""
-    package, sign, names = line.partition(" import ")
-    for name in names.split(",") if sign else ():
-        yield f"{package.strip().replace('.', '/')}/{name.strip().split(' ')[0]}.py"
-    for name in [package] if sign else line.split(","):
-        parts = name.strip().split(" ")[0].split(".")
-        yield from (f"{'/'.join(parts[:count])}{end}" for count in (1, len(parts)) for end in (".py", "/__init__.py"))
+def _module_files(package: str, names: Sequence[str]) -> Iterator[str]:
+    """Files of a module and of the packages around it, and of `names` if these are modules in it."""
+    dots = len(package) - len(package.lstrip("."))
+    up, parts = ["."] * min(dots, 1) + [".."] * (dots - 1), package.lstrip(".").split(".")
+    for count in range(1, len(parts) + 1):
+        yield from ("/".join([*up, *parts[:count]]) + end for end in (".py", "/__init__.py"))
+    for name in filter(str.isidentifier, names):
+        yield from ("/".join([*up, *filter(None, parts), name]) + end for end in (".py", "/__init__.py"))

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
@@ -17,16 +16,17 @@ from msgspec import Struct
 
 from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
-from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, find_exec_commands
+from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, find_exec_commands, split_string
 from alipes.agent.approval.shell.code import CodeText, find_code, language_of
 from alipes.agent.approval.shell.host.embedded import loaded_files, runs_programs
-from alipes.agent.approval.shell.host.recipes import find_recipes
+from alipes.agent.approval.shell.host.recipes import PACKAGE_PROGRAMS, find_recipes, included_names
 from alipes.agent.approval.shell.host.script_files import ScriptFiles
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
+from alipes.agent.approval.shell.nested import nested_commands
 from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
 from alipes.agent.approval.shell.rules import SHELLS
 from alipes.agent.approval.shell.subcommands import for_each
-from alipes.agent.approval.shell.variables import LOADING_VARIABLES, TRUSTED_VARIABLES
+from alipes.agent.approval.shell.variables import LOADING_VARIABLES, TEXT_VARIABLES, TRUSTED_VARIABLES
 from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
 
@@ -57,6 +57,16 @@ _RUNS_PROJECT = for_each(
 """Programs that run code of the whole project."""
 _LOADS = f"{TRUSTED_VARIABLES}|{LOADING_VARIABLES}|PYTHONPATH$"
 _PACKAGE_FILES = ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", ".npmrc", ".yarnrc.yml")
+MODULE = "Python may load it"
+_PACKAGE_CODE = (".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnpmfile.cjs", "pnpm-workspace.yaml", "bunfig.toml")
+"""Files that make npm, yarn, pnpm and bun run code of the project besides the scripts."""
+_PACKAGE_SETTINGS = r"(?m)^\s{0,9}(?:script-shell|shell|node-options|prefix|globalconfig|userconfig)\s{0,9}="
+_MAKE_CODE = (
+    r"(?m)\$[({](?:MAKE|eval|call|file|guile|wildcard)\b|^\s{0,9}(?:load|define|unexport|export)\b"
+    r"|^\s{0,9}(?:export\s{1,9})?(?:SHELL|PATH|MAKEFLAGS|\.SHELLFLAGS|\.RECIPEPREFIX|VPATH)\s{0,9}[:+?]{0,2}="
+    r"|^\t[@+-]{0,3}\$[({](?!CC[)}]|CXX[)}]|RM[)}]|AR[)}]|LD[)}])"
+)
+"""What a makefile runs that its recipes do not show: makefiles, functions, shells, programs named by a variable."""
 _SCRIPT_PROGRAM = r"(?:^|&&|\|\||[;|])\s{0,9}(?:\w{1,40}=\S{0,200}\s{1,9}){0,9}([\w./@-]{1,200})"
 _LIFECYCLE = ("prepublish", "prepublishOnly", "prepare", "prepack", "postpack", "publish", "postpublish")
 
@@ -172,8 +182,9 @@ class _FileSearch:
         self._depth -= 1
         return None
 
-    def add_code(self, base: str, text: str, file: str) -> None:
-        """What code of a language loads; `file` is where it is, empty if it was given in the call."""
+    def add_code(self, base: str, text: str, file: str, root: str = "") -> None:
+        """What code of a language loads; `file` is where it is, empty if it was given in the call. `root`: the folder
+        in which Python looks for modules first, if it is not that of the file."""
         if UNKNOWN in text or len(text) > MAX_CODE_CHARS:
             return self._give_up("it runs code that is built at run time, or too long to check")
         if self._depth >= MAX_DEPTH:
@@ -181,19 +192,38 @@ class _FileSearch:
         if runs_programs(text):
             return self._give_up("its code starts other programs")
         folder = os.path.dirname(file)
-        if base in ("node", "bun", "deno") and os.path.isdir(os.path.join(self._paths.workdir, "node_modules")):
+        if base in ("node", "bun", "deno") and self._has_packages(folder):
             return self._give_up("it may load any package of node_modules")
         self._depth += 1
+        root = root or folder
         for path in loaded_files(base, text):
-            self._add_code_file(ShellWord(os.path.join(folder, path)), base)
+            for place in dict.fromkeys((folder, root)):
+                self._add_code_file(ShellWord(os.path.join(place, path)), base, root)
         for path in list(CodeText(text).paths())[:500]:
             self._pin_word(ShellWord(os.path.join(folder, path)))
-        if base == "python":  # a module of this name is loaded instead of that of Python
-            for name in _names_in(folder or self._paths.workdir):
-                if name.partition(".")[0] in sys.stdlib_module_names:
-                    self._add_code_file(ShellWord(os.path.join(folder, name)), base)
+        if base == "python":
+            self._pin_modules(root, file)
         self._depth -= 1
         return None
+
+    def _has_packages(self, folder: str) -> bool:
+        """True if code in a folder may load packages of the project."""
+        places = [path for path in (folder, *self._paths.directories.possible) if path] or [self._paths.workdir]
+        around = (os.path.join(place, *[".."] * up) for place in places for up in range(12))
+        found = {os.path.realpath(each) for each in around}
+        return any(os.path.isdir(f"{each}/node_modules") for each in found if is_in(each, self._paths.workdir))
+
+    def _pin_modules(self, root: str, file: str) -> None:
+        """Modules that Python loads instead of others of that name, and what it loads instead of a source file."""
+        for place in [root] if root else self._folders():
+            for name in _names_in(place):
+                end = "/__init__.py" if os.path.isdir(os.path.join(place, name)) else ""
+                if end or name.endswith((".py", ".pyc", ".so")):
+                    self._pin(os.path.realpath(os.path.join(place, name) + end), note=MODULE)
+        folder, _, name = file.rpartition("/")
+        for each in _names_in(f"{folder}/__pycache__") if folder else ():
+            if each.partition(".")[0] == name.removesuffix(".py"):
+                self._pin(f"{folder}/__pycache__/{each}")
 
     def _give_up(self, why: str) -> None:
         self._unknown = self._unknown or why
@@ -203,6 +233,8 @@ class _FileSearch:
         for name, value in [*((name, value.text) for name, value in command.assignments), *words]:
             if name == "PATH" or re.match(_LOADS, name):
                 self._give_up(f"it sets {name}")
+            elif re.match(TEXT_VARIABLES, name):
+                self.add_text(value)
             self._pin_word(ShellWord(value))
         for redirect in command.redirects:
             if "<" in redirect.operator:
@@ -227,6 +259,8 @@ class _FileSearch:
         for inner in _carried_commands(name, args, self._paths):
             if inner[0].is_known and inner[0].text:
                 self._add_program(os.path.basename(inner[0].text), inner, command)
+        if name not in _PLAIN and name not in SHELLS and not language_of(name):
+            self._add_arguments(name, args)
         base = language_of(name)
         if name in SHELLS:
             self._add_shell(args, command)
@@ -240,13 +274,31 @@ class _FileSearch:
             self._give_up(f"{name} runs code of the whole project")
         self._add_recipes(name, args, command)
 
+    def _add_arguments(self, name: str, args: ShellArguments) -> None:
+        """Commands and scripts that any program may run, which its arguments name."""
+        if line := split_string(name, args):
+            self.add_text(line)
+        for inner in nested_commands(name, args.words):
+            self.add_text(" ".join(word.text for word in inner))
+        for word in args.words:
+            value = ShellWord(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
+            if " " in value.text.strip() and (name in CARRIERS or name in ("su", "sudo", "git")):
+                self.add_text(value.text)
+            elif value.text and value.is_known and " " not in value.text and self._scripts.is_script(value):
+                self._add_script(value, "")
+
     def _add_started(self, word: ShellWord) -> None:
         """The program file itself, if it is not one of the system."""
+        path = shutil.which(word.text) if "/" not in word.text else ""
+        places = [path] if path else [f"{each}/{word.text}" for each in self._paths.directories.possible if each]
+        if any(os.path.exists(os.path.join(os.path.dirname(each), "..", "pyvenv.cfg")) for each in places):
+            return self._give_up("it may load any package of a virtual environment")
         file = self._scripts.find_command(word)
-        if file is None and (path := shutil.which(word.text)) is not None and is_in(path, self._paths.workdir):
+        if file is None and path and is_in(path, self._paths.workdir):
             file = ShellWord(path)
         if file is not None:
             self._add_script(file, "")
+        return None
 
     def _add_shell(self, args: ShellArguments, command: ShellCommand) -> None:
         if args.has("c"):
@@ -262,9 +314,13 @@ class _FileSearch:
         if base == "python" and modules:
             if _runs_project(modules[0], ShellArguments([])):
                 self._give_up(f"{modules[0]} runs code of the whole project")
-            name = modules[0].replace(".", "/")
-            for file in (f"{name}.py", f"{name}/__main__.py", f"{name}/__init__.py"):
-                self._add_code_file(ShellWord(file), base)
+            for root in self._folders():
+                for path in [
+                    *loaded_files(base, f"import {modules[0]}"),
+                    f"{modules[0].replace('.', '/')}/__main__.py",
+                ]:
+                    self._add_code_file(ShellWord(os.path.join(root, path)), base, root)
+                self._pin_modules(root, "")
             return
         given = list(find_code(base, args, None))
         for code in given:
@@ -304,7 +360,7 @@ class _FileSearch:
             self._add_content(file, kind)
         return None
 
-    def _add_content(self, file: FileContent, kind: str) -> None:
+    def _add_content(self, file: FileContent, kind: str, root: str = "") -> None:
         if file.path in self._searched:
             return
         self._searched.add(file.path)
@@ -313,33 +369,53 @@ class _FileSearch:
         program = (shebang[2] if shebang[1] == "env" else shebang[1]) if shebang else "sh"
         base = language_of(program or "") if kind in ("", "sh", "sourced") else kind
         if base:
-            self.add_code(base, file.text, file.path)
+            self.add_code(base, file.text, file.path, root)
         else:
             with self._paths.directories.restored(keep=kind == "sourced"):
                 self.add_text(file.text)
 
-    def _add_code_file(self, word: ShellWord, base: str) -> None:
+    def _add_code_file(self, word: ShellWord, base: str, root: str = "") -> None:
         """A file that code loads, if it is there."""
         for path in self._paths.directories.resolve(word):
             if path and path not in self._searched and (file := self._pin(path)) is not None and file.text:
-                self._add_content(file, base)
+                self._add_content(file, base, root)
 
     def _add_recipes(self, name: str, args: ShellArguments, command: ShellCommand) -> None:
         for file, text in find_recipes(name, args, self._scripts, command.stdin):
             self._pin_word(file)
+            if name in ("make", "gmake"):
+                self._add_makefile(args, self._scripts.read(file))
             self._runs |= bool(text)
             for line in text.splitlines():
                 self.add_text(line)
-        if name in ("npm", "pnpm", "yarn", "bun"):
+        if name in PACKAGE_PROGRAMS:
             for each in _PACKAGE_FILES:
                 self._pin_word(ShellWord(each))
             self._add_package_scripts(args)
 
+    def _add_makefile(self, args: ShellArguments, text: str, depth: int = 0) -> None:
+        """The files that a makefile includes; what it runs besides its recipes is not known."""
+        if args.has("C", "directory", "include-dir", "eval") or re.search(_MAKE_CODE, text) or depth > MAX_DEPTH:
+            return self._give_up("its makefile runs what cannot be seen in its rules")
+        for name in included_names(text):
+            if "$" in name:
+                return self._give_up("its makefile includes a file that is only known at run time")
+            self._pin_word(ShellWord(name, has_glob="*" in name))
+            self._add_makefile(args, self._scripts.read(ShellWord(name)), depth + 1)
+        return None
+
     def _add_package_scripts(self, args: ShellArguments) -> None:
         """Scripts that `npm publish` and `npm install` run besides, and programs of node_modules."""
         action = args.operands[0].text if args.operands else "install"
-        if action in ("exec", "x", "dlx", "rebuild", "start", "create", "init"):
+        if action in ("exec", "x", "dlx", "rebuild", "create", "init"):
             self._give_up(f"npm {action} runs code of packages")
+        several = args.has("wr", "workspace", "workspaces", "ws", "recursive", "filter") or action in (
+            "workspace",
+            "workspaces",
+        )
+        others = any(os.path.lexists(os.path.join(place, each)) for place in self._folders() for each in _PACKAGE_CODE)
+        if several or others or re.search(_PACKAGE_SETTINGS, self._scripts.read(ShellWord(".npmrc"))):
+            self._give_up("its settings run code of the project")
         for each in (*_LIFECYCLE, "preinstall", "install", "postinstall"):
             inner = ShellArguments([ShellWord("run"), ShellWord(each)])
             if action in ("publish", "pack", "install", "i", "ci", "add", "version"):
@@ -381,16 +457,23 @@ class _FileSearch:
             self._pin(path)
         return None
 
-    def _pin(self, path: str) -> FileContent | None:
-        """Note a regular file that is not one of the system; None if there is none."""
-        if path in self._found or re.match(_SYSTEM, path):
-            return self._found.get(path)
+    def _folders(self) -> list[str]:
+        return [path for path in self._paths.directories.possible if path]
+
+    def _pin(self, path: str, note: str = "") -> FileContent | None:
+        """Note a regular file that is not one of the system; None if there is none. `note`: what is shown instead of
+        its text."""
+        known = self._found.get(path)
+        if re.match(_SYSTEM, path) or (known is not None and (note or known.note != MODULE)):
+            return known
         if len(self._found) >= MAX_FILES:
             self._give_up(f"it reads more than {MAX_FILES} files")
             return None
         file = _read(path, hidden=self._places.is_withheld)
         if file is None:
             return None
+        if note and file.digest:
+            file = FileContent(path, file.digest, note=note)
         if not file.digest:
             self._give_up(f"{os.path.basename(path)} {file.note}")
         self._found[path] = file
@@ -425,15 +508,21 @@ def _names_in(folder: str) -> Iterable[str]:
 def _read(path: str, hidden: Callable[[str], bool]) -> FileContent | None:
     """The file as it is now; None if it is not a regular file."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                return None
-            if facts.st_size > MAX_FILE_BYTES:
-                return FileContent(path, "", note="is too large to check")
-            content = file.read(MAX_FILE_BYTES)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            return None
+        if facts.st_size > MAX_FILE_BYTES:
+            return FileContent(path, "", note="is too large to check")
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            content = file.read(MAX_FILE_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
     digest = hashlib.sha256(content).hexdigest()
     if hidden(path):
         return FileContent(path, digest, note="not shown: it may hold secrets")

@@ -14,6 +14,8 @@ _VARIABLE = r"\$(?:\(([^()$]{0,200})\)|\{([^{}$]{0,200})\}|[@<^?*%+|])"
 _CMAKE_COMMAND = r"(?i)execute_process\s{0,9}\(\s{0,9}COMMAND\s{1,9}([^)]{1,400})\)"
 _SSH_COMMAND = r"(?im)^\s{0,20}(?:ProxyCommand|LocalCommand|KnownHostsCommand|Match\s{1,9}exec)[\s=]{1,9}(.{1,400})$"
 MAX_LINES = 2_000
+PACKAGE_PROGRAMS = ("npm", "pnpm", "yarn", "bun")
+_INCLUDE = r"(?m)^[ ]{0,20}[-s]?include[ \t]{1,9}([^#\n]{1,1000})"
 
 
 def find_recipes(
@@ -22,7 +24,7 @@ def find_recipes(
     """The build file that a program uses, and the commands that it runs from it."""
     if name in ("make", "gmake"):
         yield from _find_makefile(args, files, stdin)
-    elif name in ("npm", "pnpm", "yarn", "bun"):
+    elif name in PACKAGE_PROGRAMS:
         yield from _find_scripts(args, files)
     elif name == "cmake":
         folders = [*args.values("S"), ShellWord(".")]
@@ -62,8 +64,13 @@ def _find_scripts(args: ShellArguments, files: ScriptFiles) -> Iterator[tuple[Sh
 
 def _with_included(text: str, files: ScriptFiles) -> str:
     """A makefile with the files that it includes."""
-    names = re.findall(r"(?m)^-?s?include[ \t]{1,9}([^\s$]{1,300})", text)
-    return "\n".join([text, *(files.read(ShellWord(name)) for name in names[:20])]) if names else text
+    names = included_names(text)[:20]
+    return "\n".join([text, *(files.read(ShellWord(name)) for name in names)]) if names else text
+
+
+def included_names(text: str) -> list[str]:
+    """The files that a makefile includes, as it names them."""
+    return " ".join(re.findall(_INCLUDE, text.replace("\\\n", " "))).split()
 
 
 def _all_lines(text: str) -> str:

@@ -111,11 +111,12 @@ class ScriptFiles:
             value = word.text[2:] if re.match(r"-\w[./~]", word.text) else value
             if before.text.startswith("-") and not word.text.startswith("-"):
                 value = word.text
-            if value and UNKNOWN not in value and " " not in value and self._is_script(ShellWord(value)):
+            if value and UNKNOWN not in value and " " not in value and self.is_script(ShellWord(value)):
                 yield ShellWord(value)
             before = word
 
-    def _is_script(self, word: ShellWord) -> bool:
+    def is_script(self, word: ShellWord) -> bool:
+        """True if a word names a program file, or one that a shell runs."""
         return self.is_program(word) or re.match("#!", self.read(word)) is not None or word.text.endswith(".sh")
 
     def is_program(self, word: ShellWord) -> bool:
