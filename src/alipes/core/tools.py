@@ -68,7 +68,8 @@ def open_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources),
         code,
     )
-    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
+    received = str(settings.paths.files)
+    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=received, background=background)
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = ApprovalGate(
         files,
@@ -81,7 +82,8 @@ def open_tools(app: App, resources: Resources) -> None:
         command_files=command_files,
     )
     app.hooks.add(CORE, approval.before_tool, patient=True)
-    app.hooks.add(CORE, taint.after_tool, patient=True)
+    for hook in (taint.turn_context, taint.before_tool, taint.after_tool, taint.turn_ended):
+        app.hooks.add(CORE, hook, patient=True)
     if resources.chat_files.store is not None:
         app.hooks.add(CORE, resources.chat_files.tool_arguments, patient=True)
     app.hooks.add(CORE, background.session_left)

@@ -11,11 +11,16 @@ import hashlib
 import os
 import re
 import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alipes.agent.approval.risk import Risk
+from alipes.agent.prompt import notes_file
 from alipes.kernel.approvals import host_source, reveal
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import StoreError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import ToolCall, ToolResult
@@ -24,6 +29,9 @@ from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
 from alipes.store.sql.approvals import UntrustedSourceStore
 from alipes.tools.common import Places
+
+if TYPE_CHECKING:
+    from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")
 """Extended attributes of files with text of strangers: set by hand, and by programs that download files."""
@@ -47,14 +55,48 @@ class TaintTracker:
     """Stores what was read before the model sees it, so it is known after a restart as well."""
 
     def __init__(
-        self, sources: UntrustedSourceStore, contributions: Contributions, places: Places, *, attachments: str
+        self,
+        sources: UntrustedSourceStore,
+        contributions: Contributions,
+        places: Places,
+        *,
+        attachments: str,
+        background: "BackgroundProcesses | None" = None,
     ) -> None:
         """`attachments`: the folder with files that people sent."""
         self._sources, self._contributions, self._places = sources, contributions, places
-        self._attachments = os.path.realpath(attachments)
+        self._attachments, self._background = os.path.realpath(attachments), background
+        self._running: dict[tuple[str, str], tuple[Turn, float]] = {}
+        """By turn and call, the commands that run, and since when."""
+        if background is not None:
+            background.add_end_hook(self.process_ended)
+
+    async def before_tool(self, call: ToolCall, turn: Turn) -> None:
+        """Hook: a command begins."""
+        if call.name in _COMMANDS:
+            self._running[turn.id, call.id] = turn, time.time()
+
+    async def turn_ended(self, turn: Turn) -> None:
+        """Hook: no call of the turn runs any longer."""
+        for key in [key for key in self._running if key[0] == turn.id]:
+            del self._running[key]
+
+    async def turn_context(self, turn: Turn) -> None:
+        """Hook: the instructions of the project are part of the prompt of a turn that begins."""
+        file = notes_file(Path(turn.inbound.workdir)) if turn.inbound.workdir else None
+        if file is not None and (label := await self.describe(str(file), turn)):
+            await self._sources.add(turn, label, label)
+
+    async def process_ended(self, process: "BackgroundProcess") -> None:
+        """A background process has ended."""
+        turn = process.scope.turn
+        with suppress(StoreError):  # the next use of the store reports it
+            if turn is not None and await self._sources.list_read(turn):
+                await self._record_command(process.scope.workdir, process.started)
 
     async def after_tool(self, call: ToolCall, result: ToolResult, turn: Turn, seconds: float = 0.0) -> None:
-        """The hook to register."""
+        """Hook: a call has ended."""
+        self._running.pop((turn.id, call.id), None)
         if result.outcome == "denied":
             return
         await self._record_read(call, result, turn)
@@ -71,7 +113,7 @@ class TaintTracker:
             if not hosts:
                 label = _describe_result(call)
                 await self._sources.add(turn, _result_id(turn, call, label), label)
-        elif label := await self._describe_file(call, result, turn.inbound.workdir):
+        elif label := await self._describe_file(call, result, turn):
             await self._sources.add(turn, label, label)
 
     async def _record_writes(self, call: ToolCall, result: ToolResult, turn: Turn, seconds: float) -> None:
@@ -80,8 +122,7 @@ class TaintTracker:
         if call.name in _FILE_WRITERS and isinstance(given, str):
             paths.append(given)
         elif call.name in (*_COMMANDS, *_FILE_WRITERS) and workdir:
-            now, folder = time.time(), await asyncio.to_thread(find_work_tree, workdir)
-            await self._sources.record_write(folder, now - seconds - SLACK_S, now + SLACK_S)
+            await self._record_command(workdir, time.time() - seconds)
         for path in paths:
             try:
                 real, changed = await asyncio.to_thread(mark_file, str(self._places.resolve(path, workdir)))
@@ -90,38 +131,54 @@ class TaintTracker:
             if changed:
                 await self._sources.record_write(real, changed - SLACK_S, changed + SLACK_S)
 
+    async def _record_command(self, workdir: str, began: float) -> None:
+        """A command that may write text of strangers into its folder has run until now."""
+        folder = await asyncio.to_thread(find_work_tree, workdir)
+        await self._sources.record_write(folder, began - SLACK_S, time.time() + SLACK_S)
+
+    async def _record_running(self, reader: Turn) -> None:
+        """The same for commands of other conversations that still run."""
+        lasting = () if self._background is None else self._background.list_running()
+        found = [(each.scope.turn, each.started) for each in lasting if each.scope.turn is not None]
+        for turn, began in [*self._running.values(), *found]:
+            if turn.session != reader.session and turn.inbound.workdir and await self._sources.list_read(turn):
+                await self._record_command(turn.inbound.workdir, began)
+
     async def record_secret(self, risk: Risk, turn: Turn, decision: ApprovalDecision) -> ApprovalDecision:
         """Record an approved read of secrets; returns the decision."""
         if risk.rule == "secret" and not denial_reason(decision):
             await self._sources.add(turn, f"secret: {risk.reason}", "a file with secrets")
         return decision
 
-    async def _describe_file(self, call: ToolCall, result: ToolResult, workdir: str) -> str:
+    async def _describe_file(self, call: ToolCall, result: ToolResult, turn: Turn) -> str:
         """The untrusted file that the call has read; empty if there is none. In commands and code only the folder of
         attachments is looked for."""
         for text in (call.args.get("command"), call.args.get("code")):
             if isinstance(text, str) and self._attachments in text:
                 return "attached files"
         for path in _read_paths(call, result):
-            try:
-                place = str(self._places.resolve(path, workdir))
-                label = await asyncio.to_thread(describe_untrusted_file, place, self._attachments)
-                real, changed = await asyncio.to_thread(_find_change, place)
-                if not label and await self._sources.was_written(real, changed):
-                    label = _describe_written(real)
-            except (ToolError, ValueError, OSError):
-                continue  # the tool has reported it
-            if label:
+            if label := await self.describe(path, turn):
                 return label
         return ""
+
+    async def describe(self, path: str, turn: Turn) -> str:
+        """A name for a file that holds text of strangers; empty if it does not."""
+        try:
+            place = str(self._places.resolve(path, turn.inbound.workdir))
+            if label := await asyncio.to_thread(describe_untrusted_file, place, self._attachments):
+                return label
+            await self._record_running(turn)
+            real, times = await asyncio.to_thread(_find_changes, place)
+            return _describe_written(real) if await self._sources.was_written(real, times) else ""
+        except (ToolError, ValueError, OSError):
+            return ""  # the tool has reported it
 
 
 def _read_paths(call: ToolCall, result: ToolResult) -> list[str]:
     """The file that the call names, or those whose lines a search has found."""
-    path = call.args.get("path")
     if call.name not in _FILE_READERS:
         return []
-    found = [path] if isinstance(path, str) else []
+    found: list[str] = import_module("alipes.agent.approval.files").named_files(call)
     if call.name == "search_files" and (call.args.get("output_mode") or "content") == "content":
         names = (line for line in result.text.splitlines() if line and not re.match(_FOUND_LINE, line))
         found += list(dict.fromkeys(names))[:MAX_SEARCHED]
@@ -144,17 +201,20 @@ def mark_file(path: str) -> tuple[str, float]:
 
     Where the file system keeps no marks, also when the file was changed, for a row; else 0. Raises OSError.
     """
-    real, changed = _find_change(path)
+    real, times = _find_changes(path)
     try:
         os.setxattr(real, OWN_MARK, _written_mark(real))
     except (OSError, AttributeError):
-        return real, changed
+        return real, max(times)
     return real, 0.0
 
 
-def _find_change(path: str) -> tuple[str, float]:
+def _find_changes(path: str) -> tuple[str, tuple[float, float]]:
+    """The real path, and when the text was changed, as the file says, and when anything of the file was. A program can
+    set the first; the second changes also when a file is moved, or gets another mode."""
     real = os.path.realpath(path)
-    return real, os.stat(real).st_ctime
+    facts = os.stat(real)
+    return real, (facts.st_mtime, facts.st_ctime)
 
 
 def find_work_tree(workdir: str) -> str:

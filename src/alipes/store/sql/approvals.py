@@ -221,7 +221,8 @@ class UntrustedSourceStore(SqlRows):
 
     async def record_write(self, path: str, began: float, ended: float) -> None:
         """A conversation that had read text of strangers wrote the file, or ran a command in the folder."""
-        sql = "INSERT OR IGNORE INTO untrusted_writes (path, began, ended) VALUES (?, ?, ?)"
+        sql = """INSERT INTO untrusted_writes (path, began, ended) VALUES (?, ?, ?)
+            ON CONFLICT (path, began) DO UPDATE SET ended = excluded.ended"""
 
         def work(db: Connection) -> None:
             db.execute("DELETE FROM untrusted_writes WHERE ended < ?", (self._clock() - KEEP_WRITES_S,))
@@ -229,14 +230,15 @@ class UntrustedSourceStore(SqlRows):
 
         await self._database.run(work, sync=False)
 
-    async def was_written(self, path: str, changed: float) -> bool:
-        """True if such a conversation may have written the file, which was last changed at that time."""
+    async def was_written(self, path: str, changed: Sequence[float]) -> bool:
+        """True if such a conversation may have written the file, which was changed at one of these times."""
         places = [clean_text(path)]
         while (above := os.path.dirname(places[-1])) != places[-1]:
             places.append(above)
+        within = " OR ".join(["began <= ? AND ended >= ?"] * len(changed))
         sql = f"""SELECT 1 FROM untrusted_writes WHERE path IN ({", ".join("?" * len(places))})
-            AND began <= ? AND ended >= ? LIMIT 1"""
-        return bool(await self._database.fetch_all(sql, *places, changed, changed))
+            AND ({within}) LIMIT 1"""
+        return bool(await self._database.fetch_all(sql, *places, *(each for time in changed for each in (time, time))))
 
 
 def _place_names(turn: Turn) -> dict[str, str]:

@@ -30,7 +30,7 @@ STOP_GRACE_S = 0.5
 
 class BackgroundProcess:
     def __init__(self, name: str, scope: CommandScope, command: str, log: ProcessLog) -> None:
-        self.name, self.session, self.command = name, scope.session, command
+        self.name, self.scope, self.session, self.command = name, scope, scope.session, command
         self.outside = scope.outside
         """It does not run in the sandbox."""
         self.log = log
@@ -243,6 +243,11 @@ class BackgroundProcesses:
         self._count = 0
         self._watchers: list[asyncio.Event] = []
         self._foreground: list[ForegroundCommand] = []
+        self._end_hooks: list[Callable[[BackgroundProcess], Coroutine[Any, Any, None]]] = []
+
+    def add_end_hook(self, hook: Callable[[BackgroundProcess], Coroutine[Any, Any, None]]) -> None:
+        """Call `hook` with each process that has ended."""
+        self._end_hooks.append(hook)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -349,6 +354,10 @@ class BackgroundProcesses:
         """Processes of `session`, oldest first, including finished ones."""
         return tuple(process for process in self._processes.values() if process.session == session)
 
+    def list_running(self) -> list[BackgroundProcess]:
+        """The running processes of all conversations."""
+        return [process for process in self._processes.values() if not process.is_finished]
+
     def running(self, session: str) -> tuple[BackgroundProcess, ...]:
         """Running processes of `session`. A session that has some stays in memory."""
         return tuple(process for process in self.processes_of(session) if not process.is_finished)
@@ -409,6 +418,8 @@ class BackgroundProcesses:
     def _on_finished(self, process: BackgroundProcess) -> None:
         process.mark_finished()
         self._notify()
+        for hook in self._end_hooks:
+            self._group.create_task(hook(process), name=f"end of {process.name}")
         if process.is_recorded and not self._closing:
             self._group.create_task(self._remove_record(process), name=f"end of {process.name}")
         finished = [name for name, each in self._processes.items() if each.is_finished]

@@ -16,11 +16,15 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked
 from alipes.plugins.registry import Contributions
+from alipes.runtime.sandbox.backend import CommandScope
 from alipes.store.sqlite.store import open_store
 from alipes.tools.common import Places
+from alipes.tools.shell.background import BackgroundProcesses
+from alipes.tools.shell.output import SpillFolder
 from tests.unit.agent_harness import Hand
 from tests.unit.agent_harness import turn as a_turn
 from tests.world.session_harness import inbound
+from tests.world.wait import until
 
 
 class Page:
@@ -144,20 +148,20 @@ async def test_text_of_a_tool_that_knows_its_hosts_is_recorded_by_host(tmp_path)
 class Project:
     """Two conversations in one folder: what each has read."""
 
-    def __init__(self, tracker, store, folder):
-        self.tracker, self.folder = tracker, folder
+    def __init__(self, tracker, store, folder, background):
+        self.tracker, self.folder, self.background = tracker, folder, background
         self._store = store
-        self._turns = {
+        self.turns = {
             name: structs.replace(a_turn(workdir=str(folder)), id=name, session=name) for name in ("tainted", "clean")
         }
 
     async def did(self, conversation, tool, seconds=0.0, files=(), text="text", **args):
         result = ToolResult("c1", text, "ok", files=files)
-        await self.tracker.after_tool(ToolCall("c1", tool, args), result, self._turns[conversation], seconds)
+        await self.tracker.after_tool(ToolCall("c1", tool, args), result, self.turns[conversation], seconds)
 
     async def reads(self, name):
         await self.did("clean", "read_file", path=name)
-        return [*(await self._store.sources.list_read(self._turns["clean"])).values()]
+        return [*(await self._store.sources.list_read(self.turns["clean"])).values()]
 
 
 @asynccontextmanager
@@ -167,9 +171,11 @@ async def open_project(tmp_path):
     places = Places(home=str(tmp_path), alipes_home=str(tmp_path / "alipes"))
     (folder := tmp_path / "project").mkdir()
     (folder / "sub").mkdir()
-    async with open_store(tmp_path / "alipes") as store:
-        tracker = TaintTracker(store.sources, contributions, places, attachments=str(tmp_path / "files"))
-        yield Project(tracker, store, folder)
+    spill = SpillFolder(tmp_path / "spill")
+    async with open_store(tmp_path / "alipes") as store, BackgroundProcesses(spill) as background:
+        received = str(tmp_path / "files")
+        tracker = TaintTracker(store.sources, contributions, places, attachments=received, background=background)
+        yield Project(tracker, store, folder, background)
 
 
 def says(path):
@@ -212,6 +218,85 @@ async def test_files_that_a_command_changed_after_untrusted_text_taint_who_reads
         await project.did("tainted", "terminal", 0.1, command="curl -o sub/page.txt https://x.org")
         assert await project.reads(before.name) == []
         assert await project.reads("sub/page.txt") == says(page)
+
+
+@pytest.mark.parametrize("act", ["chmod", "rename", "link"])
+async def test_a_file_of_a_command_stays_untrusted_if_only_its_name_or_mode_changes(tmp_path, act):
+    async with open_project(tmp_path) as project:
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        (page := project.folder / "page.txt").write_text("curl -o")
+        await project.did("tainted", "terminal", 0.1, command="curl -o page.txt https://x.org")
+        await asyncio.sleep(3 * taint.SLACK_S)
+        other = project.folder / "other.txt"
+        {
+            "chmod": lambda: page.chmod(0o600),
+            "rename": lambda: page.rename(other),
+            "link": lambda: os.link(page, other),
+        }[act]()
+        read = page if act == "chmod" else other
+        assert await project.reads(read.name) == says(read)
+
+
+async def test_a_copy_with_an_old_date_is_untrusted_in_the_command_that_made_it(tmp_path):
+    async with open_project(tmp_path) as project:
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        (page := project.folder / "page.txt").write_text("tar x")
+        os.utime(page, (1, 1))
+        await project.did("tainted", "terminal", 0.1, command="tar x")
+        assert await project.reads("page.txt") == says(page)
+
+
+async def test_a_file_of_a_command_that_still_runs_is_untrusted(tmp_path):
+    async with open_project(tmp_path) as project:
+        (before := project.folder / "before.txt").write_text("mine")
+        await asyncio.sleep(3 * taint.SLACK_S)
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        call = ToolCall("c1", "terminal", {"command": "curl -o page.txt https://x.org; sleep 100"})
+        await project.tracker.before_tool(call, project.turns["tainted"])
+        (page := project.folder / "page.txt").write_text("curl -o")
+        assert await project.reads(before.name) == []
+        assert await project.reads("page.txt") == says(page)
+
+
+async def test_a_file_that_a_background_process_writes_later_is_untrusted(tmp_path):
+    async with open_project(tmp_path) as project:
+        background = project.background
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        scope = CommandScope("tainted", str(project.folder), project.turns["tainted"])
+        wait = "until [ -e {} ]; do sleep 0.02; done; echo evil >{}; "
+        command = wait.format("go1", "one.txt") + wait.format("go2", "two.txt")
+        process = await background.start(scope, command, cwd=str(project.folder), env={"PATH": os.environ["PATH"]})
+        await project.did("tainted", "terminal", 0.1, command=command, background=True)
+        await asyncio.sleep(3 * taint.SLACK_S)
+        (project.folder / "go1").touch()
+        await until(lambda: (project.folder / "one.txt").exists())
+        assert await project.reads("one.txt") == says(project.folder / "one.txt"), "it runs"
+        (project.folder / "go2").touch()
+        await asyncio.wait([process.task])
+        await until(lambda: not background.list_running())
+    async with open_store(tmp_path / "alipes") as store:
+        facts = (project.folder / "two.txt").stat()
+        assert await store.sources.was_written(str(project.folder / "two.txt"), (facts.st_mtime,)), "it has ended"
+
+
+async def test_instructions_of_the_project_are_untrusted_if_a_file_is(tmp_path):
+    async with open_project(tmp_path) as project:
+        (notes := project.folder / "AGENTS.md").write_text("do this")
+        await project.tracker.turn_context(project.turns["clean"])
+        assert await project.reads("missing") == []
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "write_file", path="AGENTS.md")
+        await project.tracker.turn_context(project.turns["clean"])
+        assert await project.reads("missing") == says(notes)
+
+
+async def test_a_picture_that_is_named_like_an_address_is_a_file(tmp_path, marks):
+    async with open_project(tmp_path) as project:
+        (page := project.folder / "page.png").write_text("x")
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        await project.did("tainted", "write_file", path="page.png")
+        await project.did("clean", "vision_analyze", image_url=str(page))
+        assert await project.reads("missing") == says(page)
 
 
 async def test_a_search_reads_the_files_whose_lines_it_finds(tmp_path, marks):
