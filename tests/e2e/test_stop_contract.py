@@ -11,6 +11,7 @@ from tests.e2e.service import OWNER, open_serve, write_settings
 from tests.e2e.test_serve_plugins import a_port, add, connected, heard, plant
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import TelegramServer
+from tests.world.terminal_process import CTRL_C, ENTER, TerminalProcess
 
 pytestmark = pytest.mark.deadline(120)
 RECORDER = """
@@ -290,13 +291,18 @@ def register(ctx):
 """
 
 
+def blocked(home, model, telegram=None):
+    """A home with a stop hook that blocks, and one behind it that takes its time."""
+    write_settings(home, model, telegram)
+    plant(home, "a_blocker", BLOCKER, manifest="name: a_blocker\nversion: 1.0.0\n")
+    plant(home, "warns", WARNS, manifest="name: warns\nversion: 1.0.0\n")
+    add(home, "[plugins]", 'enabled = ["a_blocker", "warns"]')
+
+
 @pytest.mark.parametrize("way", ["once", "twice"])
 async def test_a_stop_hook_behind_one_that_blocks_is_called_and_ends_before_ask_is_left(home, way):
     async with ModelServer([Stall("Once upon")]) as model:
-        write_settings(home, model)
-        plant(home, "a_blocker", BLOCKER, manifest="name: a_blocker\nversion: 1.0.0\n")
-        plant(home, "warns", WARNS, manifest="name: warns\nversion: 1.0.0\n")
-        add(home, "[plugins]", 'enabled = ["a_blocker", "warns"]')
+        blocked(home, model)
         async with home.started("ask", "hello") as asking:
             assert await asking.stdout.read(4) == b"Once"
             asking.send_signal(signal.SIGINT)
@@ -305,3 +311,31 @@ async def test_a_stop_hook_behind_one_that_blocks_is_called_and_ends_before_ask_
                 asking.send_signal(signal.SIGINT)
             await asking.wait()
     assert seen(home, "warns") == [["called", "user_stop"], ["rest", "user_stop"]]
+
+
+async def test_a_stop_hook_behind_one_that_blocks_ends_before_the_terminal_is_left(home):
+    async with ModelServer([Stall("Once upon")]) as model:
+        blocked(home, model)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once upon")
+            terminal.type(CTRL_C)
+            await terminal.until("Press Ctrl-C again to quit")
+            terminal.type(CTRL_C)
+            assert await terminal.ended() == 0
+    assert seen(home, "warns") == [["called", "user_stop"], ["rest", "user_stop"]]
+
+
+@pytest.mark.parametrize("way", ["stop", "shutdown"])
+async def test_a_stop_hook_behind_one_that_blocks_ends_before_serve_is_left(home, way):
+    reason = "user_stop" if way == "stop" else "shutdown"
+    async with ModelServer([Stall("Once upon")]) as model, TelegramServer() as telegram:
+        blocked(home, model, telegram)
+        async with open_serve(home) as served:
+            telegram.chats.say("a tale", chat=OWNER)
+            await model.asked(1)
+            if way == "stop":
+                telegram.chats.say("/stop", chat=OWNER)
+                await until(home, "warns", "called", reason)
+            assert await served.left() == 0
+    assert seen(home, "warns") == [["called", reason], ["rest", reason]]
