@@ -283,6 +283,17 @@ def test_the_two_schemas_are_small(tmp_path):
     assert size <= 1600, size
 
 
+class Contained(HostBackend):
+    contains = True
+
+
+async def test_a_command_outside_the_sandbox_leaves_no_compiled_modules(tmp_path):
+    tool = terminal(tmp_path, backend=Contained())
+    for outside, shown in ((True, "1"), (False, "no")):
+        said = await tool.run({"command": "echo ${PYTHONDONTWRITEBYTECODE:-no}", "outside": outside}, Call(tmp_path))
+        assert said.startswith(shown)
+
+
 class BrokenBackend(HostBackend):
     """Fails for one command as code with a mistake does."""
 

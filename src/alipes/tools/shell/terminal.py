@@ -107,6 +107,10 @@ _SANDBOX_SPEC = structs.replace(
 )
 
 
+_OUTSIDE_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""For a command outside the sandbox: what it leaves in `__pycache__` would count as a change of what was approved."""
+
+
 class TerminalTool:
     """The `terminal` tool. Every process of a foreground command has ended when it returns."""
 
@@ -149,9 +153,8 @@ class TerminalTool:
             return await self._start(command, workdir, scope, pty=pty)
         output = CommandOutput(self._spill)
         emulator = open_emulator() if pty else None
-        child_scope = self._backend.open(
-            command, scope, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output"
-        )
+        env = self._environment(scope, pty=pty)
+        child_scope = self._backend.open(command, scope, cwd=workdir, env=env, link="terminal" if pty else "output")
         progress = OutputProgress(act, self._spill.mask)
         if self._background is not None and not pty:
             done = await self._run_movable(child_scope, ForegroundRun(limit, progress, output), scope, command)
@@ -208,14 +211,16 @@ class TerminalTool:
     async def _start(self, command: str, workdir: str, scope: CommandScope, *, pty: bool) -> str:
         if self._background is None:
             raise ToolError("background processes are not available here")
-        process = await self._background.start(scope, command, cwd=workdir, env=self._environment(pty), pty=pty)
+        env = self._environment(scope, pty=pty)
+        process = await self._background.start(scope, command, cwd=workdir, env=env, pty=pty)
         process.is_reported = process.is_finished
         output = process.log.read_new().rstrip() or "(no output yet)"
         state = process.status if process.is_finished else "is running in the background"
         return f"{output}\n[{process.name} {state}]"
 
-    def _environment(self, pty: bool) -> Mapping[str, str]:
-        return {**self._env, **PTY_ENVIRONMENT} if pty else self._env
+    def _environment(self, scope: CommandScope, *, pty: bool) -> Mapping[str, str]:
+        env = {**self._env, **PTY_ENVIRONMENT} if pty else self._env
+        return {**env, **_OUTSIDE_ENVIRONMENT} if scope.outside and self._backend.contains else env
 
     def _background_notes(self, session: str, *, failed: bool) -> str:
         """Notes for the model: finished background processes, and after a failure the running ones."""
