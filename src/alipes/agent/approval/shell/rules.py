@@ -52,7 +52,7 @@ def judge(command: str, places: Places, workdir: str, start: str = "", *, counts
 
     `workdir` is the project directory, where more is allowed; `start` is where it runs, if elsewhere.
     """
-    return CommandJudge(PathChecker(places, workdir, start), counts or any_risk).check(command)
+    return CommandChecker(PathChecker(places, workdir, start), counts or any_risk).check(command)
 
 
 def judge_code(code: str, places: Places, workdir: str, *, counts: Counts | None = None) -> Risk | None:
@@ -65,7 +65,7 @@ def any_risk(risk: Risk) -> bool:
     return True
 
 
-class CommandJudge:
+class CommandChecker:
     """Checks the commands of a text in order, and the commands inside them."""
 
     rules: Mapping[str, Rule] = FILE_RULES

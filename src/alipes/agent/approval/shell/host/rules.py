@@ -26,7 +26,7 @@ from alipes.agent.approval.shell.host.recipes import find_recipes
 from alipes.agent.approval.shell.host.script_files import ScriptFiles, written_content
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import Redirect, ShellCommand, parse_substitutions
-from alipes.agent.approval.shell.rules import FD_PATHS, HIDDEN, PATH_VARIABLES, SHELLS, CommandJudge, any_risk
+from alipes.agent.approval.shell.rules import FD_PATHS, HIDDEN, PATH_VARIABLES, SHELLS, CommandChecker, any_risk
 from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, for_each
 from alipes.agent.approval.shell.variables import (
     DECLARE_COMMANDS,
@@ -56,17 +56,17 @@ def judge(command: str, places: Places, workdir: str, start: str = "", *, counts
 
     `workdir` is the project directory, where more is allowed; `start` is where it runs, if elsewhere.
     """
-    return HostJudge(PathChecker(places, workdir, start), counts or any_risk).check(command)
+    return HostChecker(PathChecker(places, workdir, start), counts or any_risk).check(command)
 
 
 def judge_code(code: str, places: Places, workdir: str, *, counts: Counts | None = None) -> Risk | None:
     """The risk of running Python code."""
-    checker = HostJudge(PathChecker(places, workdir), counts or any_risk)
+    checker = HostChecker(PathChecker(places, workdir), counts or any_risk)
     risk = checker.check_language("python", ShellWord(code))
     return risk if risk and checker.counts(risk) else None
 
 
-class HostJudge(CommandJudge):
+class HostChecker(CommandChecker):
     """Checks also what a sandbox would contain: other programs, secrets, scripts and code."""
 
     rules = RULES
@@ -273,7 +273,7 @@ class HostJudge(CommandJudge):
             return Risk("hidden", "runs a file that it has just written", unseen=True)
         if word.text.endswith(".pyc"):
             return Risk("hidden", "runs a compiled program", unseen=True)
-        fresh = HostJudge(self._paths.copy(), lambda risk: not risk.unseen and self.counts(risk), file_depth=2)
+        fresh = HostChecker(self._paths.copy(), lambda risk: not risk.unseen and self.counts(risk), file_depth=2)
         if risk := self._first(map(fresh.check_text, self._files.find_literals(word))):
             return risk
         if not content:
@@ -281,7 +281,7 @@ class HostJudge(CommandJudge):
         shebang = re.match(r"#!\s{0,5}\S{0,100}?([\w.]+)(?:[ \t]{1,5}(\w+))?", content)
         program = (shebang[2] if shebang[1] == "env" else shebang[1]) if shebang else "sh"
         kind = kind or language_of(program or "") or "sh"
-        inner = HostJudge(self._paths, self.counts, file_depth=self._file_depth + 1)
+        inner = HostChecker(self._paths, self.counts, file_depth=self._file_depth + 1)
         if self._files.was_written(word):
             return inner.check_text(content) if kind == "sh" else inner.check_language(kind, ShellWord(content))
         risk = fresh.check_text(content) if kind == "sh" else check_script(content, self._paths)
@@ -338,7 +338,7 @@ class HostJudge(CommandJudge):
             was_written = self._files.was_written(file) or file.text in ("-", "/dev/stdin") or not file.is_known
             if was_written and UNKNOWN in text:
                 return Risk("hidden", "runs a file that it has just written", unseen=True)
-            inner = HostJudge(self._paths.copy(), self.counts, file_depth=max(self._file_depth, 1))
+            inner = HostChecker(self._paths.copy(), self.counts, file_depth=max(self._file_depth, 1))
             risk = self._first(map(inner.check_text, text.splitlines()))
             if risk and (was_written or not risk.unseen):
                 return risk
