@@ -125,6 +125,11 @@ def test_a_command_whose_content_cannot_be_known_has_no_standing_right(work, com
     assert why in find(work, command).unknown
 
 
+@pytest.mark.parametrize("command", ["git commit -m 'fix (one'", "ssh host sh x.sh", "git log --grep='a (b'"])
+def test_what_is_no_command_on_this_machine_is_not_searched(work, command):
+    assert find(work, command).unknown == "" and find(work, command).files == ()
+
+
 @pytest.mark.parametrize("command", ["sh t.sh", "make", "npm test", "python3 x.py", "./run", "git push", "scp x h:"])
 def test_a_command_whose_content_is_known_may_have_one(work, command):
     assert find(work, command).unknown == ""
@@ -169,6 +174,7 @@ CHANGED = [
     ("EDITOR=./run git commit", {}, "t.sh"),
     ("git rebase -x 'sh t.sh' main", {}, "t.sh"),
     ("git bisect run ./run", {}, "t.sh"),
+    ("git -c alias.x='!sh t.sh' x", {}, "t.sh"),
     ("tmux new -d sh t.sh", {}, "t.sh"),
     ("foo --hook=./run", {}, "t.sh"),
     ("source ./outer.sh", {}, "t.sh"),

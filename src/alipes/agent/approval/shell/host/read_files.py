@@ -58,6 +58,10 @@ _RUNS_PROJECT = for_each(
 _LOADS = f"{TRUSTED_VARIABLES}|{LOADING_VARIABLES}|PYTHONPATH$"
 _PACKAGE_FILES = ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", ".npmrc", ".yarnrc.yml")
 MODULE = "Python may load it"
+_ELSEWHERE = ("ssh", "mosh", "kubectl", "docker", "podman", "nerdctl")
+"""Programs whose arguments are commands that run elsewhere."""
+_GIT_COMMANDS = ("-x", "--exec", "foreach", "run", "--tree-filter", "--index-filter", "--env-filter", "--upload-pack")
+"""What comes before a command in the arguments of git."""
 _PACKAGE_CODE = (".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnpmfile.cjs", "pnpm-workspace.yaml", "bunfig.toml")
 """Files that make npm, yarn, pnpm and bun run code of the project besides the scripts."""
 _PACKAGE_SETTINGS = r"(?m)^\s{0,9}(?:script-shell|shell|node-options|prefix|globalconfig|userconfig)\s{0,9}="
@@ -259,7 +263,7 @@ class _FileSearch:
         for inner in _carried_commands(name, args, self._paths):
             if inner[0].is_known and inner[0].text:
                 self._add_program(os.path.basename(inner[0].text), inner, command)
-        if name not in _PLAIN and name not in SHELLS and not language_of(name):
+        if name not in _PLAIN and name not in SHELLS and name not in _ELSEWHERE and not language_of(name):
             self._add_arguments(name, args)
         base = language_of(name)
         if name in SHELLS:
@@ -280,12 +284,17 @@ class _FileSearch:
             self.add_text(line)
         for inner in nested_commands(name, args.words):
             self.add_text(" ".join(word.text for word in inner))
+        before = ""
         for word in args.words:
             value = ShellWord(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
-            if " " in value.text.strip() and (name in CARRIERS or name in ("su", "sudo", "git")):
+            is_command = before in _GIT_COMMANDS if name == "git" else name in CARRIERS or name in ("su", "sudo")
+            if is_command and " " in value.text.strip():
                 self.add_text(value.text)
+            elif name == "git" and "=!" in word.text:  # -c alias.x=!command
+                self.add_text(word.text.partition("=!")[2])
             elif value.text and value.is_known and " " not in value.text and self._scripts.is_script(value):
                 self._add_script(value, "")
+            before = word.text
 
     def _add_started(self, word: ShellWord) -> None:
         """The program file itself, if it is not one of the system."""
