@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -100,6 +100,11 @@ class FileAttacher:
         self._boundary = FileBoundary(make_places(settings))
         self._documents = documents
         self._received = str(settings.paths.files)
+        self._describe: Callable[[str, str], Awaitable[str]] | None = None
+
+    def add_origins(self, describe: Callable[[str, str], Awaitable[str]]) -> None:
+        """Ask `describe(path, workdir)` too whether a file holds text of strangers, and what it is called then."""
+        self._describe = describe
 
     @cached_property
     def _reader(self) -> "ReadFile":
@@ -133,6 +138,8 @@ class FileAttacher:
                 continue
             try:
                 opened, origin = await asyncio.to_thread(self._open, mention.path, workdir)
+                if self._describe is not None:
+                    origin = origin or await self._describe(opened.real, workdir)
                 content = await self._read_file(opened, mention)
             except ToolError as error:
                 problems.append(f"@{mention.path} was not attached: {error}.")

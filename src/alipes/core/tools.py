@@ -82,6 +82,7 @@ def open_tools(app: App, resources: Resources) -> None:
         command_files=command_files,
     )
     app.hooks.add(CORE, approval.before_tool, patient=True)
+    app.files.add_origins(taint.describe)
     for hook in (taint.turn_context, taint.before_tool, taint.after_tool, taint.turn_ended):
         app.hooks.add(CORE, hook, patient=True)
     if resources.chat_files.store is not None:

@@ -84,7 +84,7 @@ class TaintTracker:
     async def turn_context(self, turn: Turn) -> None:
         """Hook: the instructions of the project are part of the prompt of a turn that begins."""
         file = notes_file(Path(turn.inbound.workdir)) if turn.inbound.workdir else None
-        if file is not None and (label := await self.describe(str(file), turn)):
+        if file is not None and (label := await self.describe(str(file), turn.inbound.workdir, turn.session)):
             await self._sources.add(turn, label, label)
 
     async def process_ended(self, process: "BackgroundProcess") -> None:
@@ -136,12 +136,12 @@ class TaintTracker:
         folder = await asyncio.to_thread(find_work_tree, workdir)
         await self._sources.record_write(folder, began - SLACK_S, time.time() + SLACK_S)
 
-    async def _record_running(self, reader: Turn) -> None:
+    async def _record_running(self, reader: str) -> None:
         """The same for commands of other conversations that still run."""
         lasting = () if self._background is None else self._background.list_running()
         found = [(each.scope.turn, each.started) for each in lasting if each.scope.turn is not None]
         for turn, began in [*self._running.values(), *found]:
-            if turn.session != reader.session and turn.inbound.workdir and await self._sources.list_read(turn):
+            if turn.session != reader and turn.inbound.workdir and await self._sources.list_read(turn):
                 await self._record_command(turn.inbound.workdir, began)
 
     async def record_secret(self, risk: Risk, turn: Turn, decision: ApprovalDecision) -> ApprovalDecision:
@@ -157,17 +157,18 @@ class TaintTracker:
             if isinstance(text, str) and self._attachments in text:
                 return "attached files"
         for path in _read_paths(call, result):
-            if label := await self.describe(path, turn):
+            if label := await self.describe(path, turn.inbound.workdir, turn.session):
                 return label
         return ""
 
-    async def describe(self, path: str, turn: Turn) -> str:
-        """A name for a file that holds text of strangers; empty if it does not."""
+    async def describe(self, path: str, workdir: str, session: str = "") -> str:
+        """A name for a file that holds text of strangers; empty if it does not. `session`: the conversation that reads
+        it."""
         try:
-            place = str(self._places.resolve(path, turn.inbound.workdir))
+            place = str(self._places.resolve(path, workdir))
             if label := await asyncio.to_thread(describe_untrusted_file, place, self._attachments):
                 return label
-            await self._record_running(turn)
+            await self._record_running(session)
             real, times = await asyncio.to_thread(_find_changes, place)
             return _describe_written(real) if await self._sources.was_written(real, times) else ""
         except (ToolError, ValueError, OSError):

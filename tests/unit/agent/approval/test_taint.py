@@ -10,8 +10,10 @@ from msgspec import structs
 from alipes.agent.approval import taint
 from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.taint import MARKS, TaintTracker
+from alipes.agent.attachments import FileAttacher
 from alipes.app import open_app
 from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked
@@ -288,6 +290,17 @@ async def test_instructions_of_the_project_are_untrusted_if_a_file_is(tmp_path):
         await project.did("tainted", "write_file", path="AGENTS.md")
         await project.tracker.turn_context(project.turns["clean"])
         assert await project.reads("missing") == says(notes)
+
+
+async def test_a_file_of_a_command_that_a_person_attaches_makes_the_message_untrusted(tmp_path):
+    async with open_project(tmp_path) as project:
+        files = FileAttacher(Settings(home=tmp_path / "home"), mask=str)
+        files.add_origins(project.tracker.describe)
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        (page := project.folder / "page.txt").write_text("curl -o")
+        await project.did("tainted", "terminal", 0.1, command="curl -o page.txt https://x.org")
+        found = await files.read("see @page.txt", str(project.folder))
+        assert [found.untrusted] == says(page) and "<untrusted" in found.blocks
 
 
 async def test_a_picture_that_is_named_like_an_address_is_a_file(tmp_path, marks):
