@@ -30,6 +30,7 @@ from alipes.tools.file_specs import PATCH, READ_FILE, SEARCH_FILES, WRITE_FILE
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.mixture import MixtureOfAgents
 from alipes.tools.send_file import SendFileTool
+from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
@@ -68,8 +69,7 @@ def open_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources),
         code,
     )
-    received = str(settings.paths.files)
-    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=received, background=background)
+    taint = _track_taint(app, background)
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = ApprovalGate(
         files,
@@ -82,16 +82,14 @@ def open_tools(app: App, resources: Resources) -> None:
         command_files=command_files,
     )
     app.hooks.add(CORE, approval.before_tool, patient=True)
-    app.files.add_origins(taint.describe)
-    for hook in (taint.turn_context, taint.before_tool, taint.after_tool, taint.turn_ended):
-        app.hooks.add(CORE, hook, patient=True)
+    for each in (taint.turn_context, taint.before_tool, taint.after_tool, taint.turn_ended):
+        app.hooks.add(CORE, each, patient=True)
     if resources.chat_files.store is not None:
         app.hooks.add(CORE, resources.chat_files.tool_arguments, patient=True)
-    app.hooks.add(CORE, background.session_left)
-    app.hooks.add(CORE, backend.session_left)
-    app.hooks.add(CORE, resources.namespaces.session_left)
-    app.hooks.add(CORE, resources.network.turn_ended)
-    app.hooks.add(CORE, resources.network.agent_loop_stopped)
+    for left in (background, backend, resources.namespaces):
+        app.hooks.add(CORE, left.session_left)
+    for hook in (resources.network.turn_ended, resources.network.agent_loop_stopped):
+        app.hooks.add(CORE, hook)
     _add_file_hooks(app)
 
 
@@ -124,6 +122,13 @@ def _file_tools(app: App, resources: Resources, env: Mapping[str, str]) -> tuple
         LazyTool(PATCH, patch),
         LazyTool(SEARCH_FILES, search_files),
     )
+
+
+def _track_taint(app: App, background: BackgroundProcesses) -> TaintTracker:
+    received = str(app.settings.paths.files)
+    taint = TaintTracker(app.store.sources, app.contributions, app.places, attachments=received, background=background)
+    app.files.add_origins(taint.describe)
+    return taint
 
 
 def _add_file_hooks(app: App) -> None:

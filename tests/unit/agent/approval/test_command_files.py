@@ -230,7 +230,7 @@ UNSEEN = [
 
 
 @pytest.mark.parametrize(("command", "files"), UNSEEN, ids=[str(row) for row in UNSEEN])
-def test_what_runs_code_that_is_not_named_has_no_standing_right(work, command, files):
+def test_a_command_with_code_that_it_does_not_name_has_no_standing_right(work, command, files):
     for name, text in files.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text)

@@ -60,6 +60,7 @@ _PACKAGE_FILES = ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.y
 MODULE = "Python may load it"
 _ELSEWHERE = ("ssh", "mosh", "kubectl", "docker", "podman", "nerdctl")
 """Programs whose arguments are commands that run elsewhere."""
+_AS_OTHERS = ("sudo", "doas", "su", "runuser")
 _GIT_COMMANDS = ("-x", "--exec", "foreach", "run", "--tree-filter", "--index-filter", "--env-filter", "--upload-pack")
 """What comes before a command in the arguments of git."""
 _PACKAGE_CODE = (".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnpmfile.cjs", "pnpm-workspace.yaml", "bunfig.toml")
@@ -75,7 +76,7 @@ _SCRIPT_PROGRAM = r"(?:^|&&|\|\||[;|])\s{0,9}(?:\w{1,40}=\S{0,200}\s{1,9}){0,9}(
 _LIFECYCLE = ("prepublish", "prepublishOnly", "prepare", "prepack", "postpack", "publish", "postpublish")
 
 
-class FileContent(Struct, frozen=True):
+class PinnedFile(Struct, frozen=True):
     """A file as it is now."""
 
     path: str
@@ -89,7 +90,7 @@ class FileContent(Struct, frozen=True):
 class CommandFiles(Struct, frozen=True):
     """What a command reads."""
 
-    files: tuple[FileContent, ...] = ()
+    files: tuple[PinnedFile, ...] = ()
     runs_files: bool = False
     """It runs some of them, not only names them."""
     unknown: str = ""
@@ -136,7 +137,7 @@ def format_files(found: CommandFiles, workdir: str, before: Mapping[str, str]) -
     return "\n".join(shown)
 
 
-def _format_text(file: FileContent, before: str | None, room: int) -> str:
+def _format_text(file: PinnedFile, before: str | None, room: int) -> str:
     if file.note:
         return f" ({file.note})"
     if before == file.text:
@@ -161,7 +162,7 @@ class _FileSearch:
     def __init__(self, paths: PathChecker, places: Places) -> None:
         self._paths, self._places = paths, places
         self._scripts = ScriptFiles(paths)
-        self._found: dict[str, FileContent] = {}
+        self._found: dict[str, PinnedFile] = {}
         self._searched: set[str] = set()
         self._runs = False
         self._unknown = ""
@@ -284,15 +285,15 @@ class _FileSearch:
             self.add_text(line)
         for inner in nested_commands(name, args.words):
             self.add_text(" ".join(word.text for word in inner))
-        before = ""
+        before, carries = "", name in CARRIERS or name in (*RUNNERS, *_AS_OTHERS, "find")
         for word in args.words:
             value = ShellWord(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
-            is_command = before in _GIT_COMMANDS if name == "git" else name in CARRIERS or name in ("su", "sudo")
+            is_command = before in _GIT_COMMANDS if name == "git" else carries
             if is_command and " " in value.text.strip():
                 self.add_text(value.text)
             elif name == "git" and "=!" in word.text:  # -c alias.x=!command
                 self.add_text(word.text.partition("=!")[2])
-            elif value.text and value.is_known and " " not in value.text and self._scripts.is_script(value):
+            elif not carries and value.text and value.is_known and self._scripts.is_script(value):
                 self._add_script(value, "")
             before = word.text
 
@@ -369,7 +370,7 @@ class _FileSearch:
             self._add_content(file, kind)
         return None
 
-    def _add_content(self, file: FileContent, kind: str, root: str = "") -> None:
+    def _add_content(self, file: PinnedFile, kind: str, root: str = "") -> None:
         if file.path in self._searched:
             return
         self._searched.add(file.path)
@@ -469,7 +470,7 @@ class _FileSearch:
     def _folders(self) -> list[str]:
         return [path for path in self._paths.directories.possible if path]
 
-    def _pin(self, path: str, note: str = "") -> FileContent | None:
+    def _pin(self, path: str, note: str = "") -> PinnedFile | None:
         """Note a regular file that is not one of the system; None if there is none. `note`: what is shown instead of
         its text."""
         known = self._found.get(path)
@@ -482,7 +483,7 @@ class _FileSearch:
         if file is None:
             return None
         if note and file.digest:
-            file = FileContent(path, file.digest, note=note)
+            file = PinnedFile(path, file.digest, note=note)
         if not file.digest:
             self._give_up(f"{os.path.basename(path)} {file.note}")
         self._found[path] = file
@@ -493,7 +494,7 @@ def _carried_commands(name: str, args: ShellArguments, paths: PathChecker) -> It
     """Commands that `env`, `sudo`, `uv run` or `find -exec` may run: each word may be the first of one."""
     if name == "find":
         yield from find_exec_commands(args.words, paths)
-    elif (name in CARRIERS and name != "ssh") or name in RUNNERS or name in ("sudo", "doas", "su", "runuser"):
+    elif (name in CARRIERS and name != "ssh") or name in (*RUNNERS, *_AS_OTHERS):
         for at, word in enumerate(args.words):
             if not word.text.startswith("-") and "=" not in word.text:
                 yield args.words[at:]
@@ -514,7 +515,7 @@ def _names_in(folder: str) -> Iterable[str]:
         return ()
 
 
-def _read(path: str, hidden: Callable[[str], bool]) -> FileContent | None:
+def _read(path: str, hidden: Callable[[str], bool]) -> PinnedFile | None:
     """The file as it is now; None if it is not a regular file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -525,7 +526,7 @@ def _read(path: str, hidden: Callable[[str], bool]) -> FileContent | None:
         if not stat.S_ISREG(facts.st_mode):
             return None
         if facts.st_size > MAX_FILE_BYTES:
-            return FileContent(path, "", note="is too large to check")
+            return PinnedFile(path, "", note="is too large to check")
         with open(handle, "rb", buffering=0, closefd=False) as file:
             content = file.read(MAX_FILE_BYTES)
     except OSError:
@@ -534,7 +535,7 @@ def _read(path: str, hidden: Callable[[str], bool]) -> FileContent | None:
         os.close(handle)
     digest = hashlib.sha256(content).hexdigest()
     if hidden(path):
-        return FileContent(path, digest, note="not shown: it may hold secrets")
+        return PinnedFile(path, digest, note="not shown: it may hold secrets")
     if b"\0" in content:
-        return FileContent(path, digest, note=f"{len(content):,} bytes, not text")
-    return FileContent(path, digest, content.decode(errors="replace"))
+        return PinnedFile(path, digest, note=f"{len(content):,} bytes, not text")
+    return PinnedFile(path, digest, content.decode(errors="replace"))
