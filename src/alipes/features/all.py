@@ -4,6 +4,7 @@ from alipes.features.agents.feature import AgentsFeature
 from alipes.features.browser.feature import BrowserFeature
 from alipes.features.checkpoints.feature import CheckpointsFeature
 from alipes.features.feature import Feature
+from alipes.features.importer.feature import ImporterFeature
 from alipes.features.learning.feature import LearningFeature
 from alipes.features.mcp.feature import McpFeature
 from alipes.features.memory.feature import MemoryFeature
@@ -29,6 +30,7 @@ FEATURES: tuple[type[Feature], ...] = (
     SchedulesFeature,
     WebhooksFeature,
     UsageFeature,
+    ImporterFeature,
     UpdateFeature,
     OpenAiFeature,
 )
