@@ -4,9 +4,9 @@
 2. Its line in `READERS`. The module is imported when `alipes import NAME` runs or a home is looked for.
 
 A reader yields records (`records.py`) lazily, kind by kind, and keeps nothing: `records` is called once for the plan
-and once more to apply it, and must yield the same both times. All access is by `SourceHome`, which refuses links out of the
-home, files that are too large, and never opens a database but its copy. What cannot be read is a `LeftOut` with a
-sentence, beside its neighbours; `SourceError` that leaves `records` costs the rest of that kind only. It resolves no
+and once more to apply it, and must yield the same both times. All access is by `SourceHome`, which refuses links out
+of the home, files that are too large, and never opens a database but its copy. What cannot be read is a `LeftOut` with
+a sentence, beside its neighbours; `SourceError` that leaves `records` costs the rest of that kind only. It resolves no
 reference to keys, fetches nothing, runs nothing.
 """
 
