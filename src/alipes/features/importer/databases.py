@@ -6,6 +6,7 @@ Even a read-only connection to a database in WAL mode leaves `-wal` and `-shm` f
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ _HEADER = b"SQLite format 3\0"
 _SPARE_BYTES = 50_000_000
 
 
-class _CopyConnection(sqlite3.Connection):
+class _Rows(sqlite3.Connection):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.row_factory, self.text_factory = sqlite3.Row, _decode
@@ -25,6 +26,33 @@ class _CopyConnection(sqlite3.Connection):
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
+
+
+class DatabaseCopy:
+    """A copy of a database, open for reading."""
+
+    def __init__(self, db: sqlite3.Connection, name: str) -> None:
+        self._db, self._name = db, name
+
+    def rows(self, sql: str, *values: object) -> Iterator[Any]:
+        """Rows by column name, one after the other; texts are decoded, however damaged. Raises `SourceError`."""
+        try:
+            yield from self._db.execute(sql, values)
+        except sqlite3.Error as error:
+            raise explain(self._name, error) from error
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of its columns; empty if there is no such table."""
+        return tuple(row["name"] for row in self.rows("SELECT name FROM pragma_table_info(?)", table))
+
+    def user_version(self) -> int:
+        return int(next(self.rows("PRAGMA user_version"))[0])
+
+    def __enter__(self) -> "DatabaseCopy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
 
 
 def copy_database(source: Path, folder: Path, name: str) -> Path:
@@ -39,17 +67,16 @@ def copy_database(source: Path, folder: Path, name: str) -> Path:
     raise SourceError(f"{name} kept changing while it was copied: stop the program that uses it and try again")
 
 
-def open_copy(copy: Path, name: str) -> sqlite3.Connection:
-    """A connection to a copy; texts that are not UTF-8 are read with replacement characters."""
-    db = sqlite3.connect(copy, factory=_CopyConnection)
+def open_copy(copy: Path, name: str) -> DatabaseCopy:
+    """Raises `SourceError`."""
+    db = sqlite3.connect(copy, factory=_Rows)
     try:
         db.execute("PRAGMA query_only = 1")
-        db.execute("PRAGMA cell_size_check = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
         db.close()
-        raise _explain(name, error) from error
-    return db
+        raise explain(name, error) from error
+    return DatabaseCopy(db, name)
 
 
 def _fingerprint(source: Path) -> tuple[tuple[int, ...] | None, ...]:
@@ -98,8 +125,8 @@ def _check(copy: Path, name: str) -> None:
     except sqlite3.Error as error:
         if "octet_length" in str(error):
             return  # the check itself needs a newer SQLite; reading does not
-        raise _explain(name, error) from error
+        raise explain(name, error) from error
 
 
-def _explain(name: str, error: sqlite3.Error) -> SourceError:
+def explain(name: str, error: sqlite3.Error) -> SourceError:
     return SourceError(f"{name} cannot be read as an SQLite database ({error}): repair it there first")

@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from alipes.features.importer.databases import copy_database, open_copy
+from alipes.features.importer.databases import DatabaseCopy, copy_database, open_copy
 from alipes.features.importer.formats import SourceError, content_hash, plain_text
 from alipes.features.importer.records import FoundFile
 from alipes.kernel.formatting import format_size
@@ -56,8 +55,8 @@ class SourceHome:
                     raise SourceError(f"{name} has a line of more than {format_size(limit)}, so its rest was left out")
                 yield line
 
-    def open_database(self, name: str) -> sqlite3.Connection:
-        """A connection to a checked copy, which stays the same for the life of this object. The caller closes it.
+    def open_database(self, name: str) -> DatabaseCopy:
+        """A checked copy, which stays the same for the life of this object: `with home.open_database("state.db") as db`.
 
         Raises `SourceError`.
         """
