@@ -56,7 +56,7 @@ class SourceHome:
                 yield line
 
     def open_database(self, name: str) -> DatabaseCopy:
-        """A checked copy, which stays the same for the life of this object: `with home.open_database("state.db") as db`.
+        """A checked copy, the same one for the life of this object: `with home.open_database("state.db") as db`.
 
         Raises `SourceError`.
         """
