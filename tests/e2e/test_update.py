@@ -10,12 +10,17 @@ import pytest
 
 from alipes.features.update.versions import Versions
 from alipes.runtime.process_lock import find_holder
+from alipes.store.backups.backup import read_schema
+from alipes.store.sqlite.migrations.migrations import SCHEMA
 from tests.e2e.program import Finished, Home, wait_finished
-from tests.world.alipes_versions import build_wheel, install
+from tests.world.alipes_versions import build_wheel, install, read_commit
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer, Say
 
 pytestmark = pytest.mark.deadline(180)
+
+EARLIER = {17: "f8f431fc", 18: "884cb1ec"}
+"""A commit of each earlier schema: that of release 0.1.0, and the one after."""
 
 
 class UpdatedHome(Home):
@@ -61,15 +66,24 @@ def home(tmp_path):
     return home
 
 
-async def furnish(home):
+async def furnish(home, source=None):
     async with ModelServer([Say("To Rome.")]) as server:
         home.use(server)
         home.versions.folder.mkdir()
-        home.offer("1.0")
+        home.offer("1.0", source=source)
         home.versions.write_launcher("/bin/false")
         home.versions.switch("1.0")
         done = await home.start("ask", "--session", "trip", "where do we go?")
         assert done.status == 0, done.err
+
+
+async def continue_trip(home):
+    """The last request to the model, when the conversation is continued."""
+    async with ModelServer([Say("By train.")]) as server:
+        home.use(server)
+        done = await home.start("ask", "--session", "trip", "and how?")
+        assert (done.status, done.out) == (0, "By train.\n"), done.err
+        return json.dumps(server.requests[-1].body)
 
 
 async def update(home, *words) -> Finished:
@@ -184,3 +198,32 @@ async def test_a_running_server_continues_with_the_new_version_in_the_same_proce
     finally:
         serving.terminate()
         await serving.wait()
+
+
+@pytest.mark.parametrize("schema", sorted(EARLIER))
+async def test_a_home_of_an_earlier_schema_goes_forward_and_back_with_its_conversations(tmp_path, schema):
+    if (source := read_commit(EARLIER[schema])) is None:
+        pytest.skip("this checkout has no earlier commits")
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    home = UpdatedHome(tmp_path / "home", wheels)
+    await furnish(home, source)
+    assert read_schema(home.path / "alipes.db") == schema
+    home.offer("1.1")
+    home.versions.switch("1.1")  # the earlier versions have no `alipes update`
+    request = await continue_trip(home)
+    assert "where do we go?" in request and "To Rome." in request
+    assert read_schema(home.path / "alipes.db") == SCHEMA
+    done = await update(home, "--to", "1.0")
+    assert done.status == 2 and "was written by a newer alipes" in done.err
+    assert await home.version() == "alipes 1.1"
+
+
+async def test_a_home_of_this_schema_goes_back_with_what_was_said_since(home):
+    home.offer("1.1")
+    assert (await update(home)).status == 0
+    await continue_trip(home)
+    done = await home.start("update", "--back", "--yes")
+    assert done.status == 0, done.err
+    assert await home.version() == "alipes 1.0"
+    assert "By train." in await continue_trip(home)

@@ -1,11 +1,15 @@
-"""Versions of alipes for tests of updates: wheels of this source with another number, and environments made of them.
+"""Versions of alipes for tests of updates: wheels of this source with another number or of an earlier commit, and
+environments made of them.
 
 Nothing is downloaded: an environment takes the dependencies of the tests.
 """
 
+import io
 import os
 import re
+import subprocess
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from functools import cache
@@ -14,7 +18,8 @@ from pathlib import Path
 from alipes.features.update.release import SUMS, hash_file
 from alipes.features.update.versions import InstalledVersion, Versions
 
-SOURCE = Path(__file__).parents[2] / "src" / "alipes"
+TOP = Path(__file__).parents[2]
+SOURCE = TOP / "src" / "alipes"
 MIGRATIONS = "alipes/store/sqlite/migrations/migrations.py"
 _ENTRY = "#!{python}\nimport sys\nfrom alipes.cli.main import run_and_exit\nsys.exit(run_and_exit())\n"
 
@@ -25,9 +30,26 @@ def _read_source() -> dict[str, bytes]:
     return {f"alipes/{each.relative_to(SOURCE)}": each.read_bytes() for each in files}
 
 
-def build_wheel(folder: Path, version: str, *, migrates: bool = False, broken: str = "") -> Path:
-    """A wheel in `folder`, listed in its SHA256SUMS. `migrates`: with a new schema. `broken`: the doctor ends so."""
-    files = {**_read_source(), "alipes/__init__.py": f'"""alipes"""\n\n__version__ = "{version}"\n'.encode()}
+def read_commit(commit: str) -> dict[str, bytes] | None:
+    """The files of an earlier commit; None if this checkout does not have it."""
+    command = ["git", "-C", TOP, "archive", commit, "src/alipes"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        return None
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        files = [(each.name, archive.extractfile(each)) for each in archive if each.isfile()]
+        return {name.removeprefix("src/"): file.read() for name, file in files if file}
+
+
+def build_wheel(
+    folder: Path, version: str, *, migrates: bool = False, broken: str = "", source: dict[str, bytes] | None = None
+) -> Path:
+    """A wheel in `folder`, listed in its SHA256SUMS. `migrates`: with a new schema. `broken`: the doctor ends so.
+    `source`: other files than those of this checkout."""
+    files = {
+        **(source or _read_source()),
+        "alipes/__init__.py": f'"""alipes"""\n\n__version__ = "{version}"\n'.encode(),
+    }
     if migrates:
         files[MIGRATIONS] = _add_migration(files[MIGRATIONS].decode()).encode()
     if broken:
