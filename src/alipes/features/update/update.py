@@ -183,7 +183,7 @@ class Updater:
             raise ConfigError(
                 "alipes runs in a container, whose image is replaced from outside:\n"
                 "  podman exec alipes alipes backup /data/before.tgz\n"
-                "  podman build --pull -t alipes .        (or: podman pull IMAGE)\n"
+                "  podman build --pull --format docker -t alipes .   (or: podman pull IMAGE)\n"
                 "  podman stop alipes && podman rm alipes\n"
                 "  podman run -d --name alipes --env-file bot.env -v alipes:/data --stop-timeout 40 alipes"
             )
