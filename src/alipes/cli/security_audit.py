@@ -28,7 +28,6 @@ from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.open import open_home_store
 from alipes.store.quick_reads import SQLITE_VERSION, store_exists, store_files
 from alipes.store.sql.store import Store
-from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 
 MIN_KEY_CHARS = 24
@@ -82,9 +81,9 @@ async def check_sandbox(settings: Settings) -> CheckResult:
     if backend.gaps:
         why = backend.check_result.problem if backend.check_result else ""
         text = f"commands run in Landlock, which protects less than bubblewrap ({why}). {' '.join(backend.gaps)}"
-        return CheckResult("sandbox", "note", text, INSTALL)
+        return CheckResult("sandbox", "note", text, backend.advice)
     if backend.warning or problem:
-        return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
+        return CheckResult("sandbox", "note", backend.warning or problem, backend.advice)
     if not backend.contains:
         return CheckResult("sandbox", "note", "commands run on this machine with all your rights (sandbox.backend)")
     kind = backend.check_result.kind if backend.check_result else backend.name

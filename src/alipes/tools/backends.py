@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
 INSTALL = "install bubblewrap (apt install bubblewrap)"
+REPAIR = "let bubblewrap make namespaces (docs/sandbox.md)"
 EXPLICIT_HOST = 'sandbox.backend = "host"'
 
 _DESCRIPTIONS = {
@@ -36,6 +37,11 @@ _DESCRIPTIONS = {
     "ssh": "Commands run on another machine. Read and change its files with commands. The folder of a skill is copied"
     " there when a command names it.",
 }
+
+
+def advise(problem: str) -> str:
+    """What makes bubblewrap work, which has this problem."""
+    return REPAIR if "bwrap:" in problem else INSTALL
 
 
 class BackendCheck(msgspec.Struct, frozen=True):
@@ -66,8 +72,8 @@ class NoBackend:
 
     def __init__(self, problem: str) -> None:
         self.problem = (
-            f"Commands are refused, because no sandbox works here: {problem}. Fix: {INSTALL}, or set {EXPLICIT_HOST}"
-            " to run commands with all your rights."
+            f"Commands are refused, because no sandbox works here: {problem}. Fix: {advise(problem)}, or set"
+            f" {EXPLICIT_HOST} to run commands with all your rights."
         )
 
     async def check(self) -> str:
@@ -153,12 +159,17 @@ class ChosenBackend:
             return self._backend.problem
         problem = self.check_result.problem if self.check_result else ""
         if self._setting == "auto" and self.name == "host":
-            return f"No sandbox: commands run with all your rights. Fix: {INSTALL}. Reason: {problem}"
+            return f"No sandbox: commands run with all your rights. Fix: {self.advice}. Reason: {problem}"
         if problem:
             less = ", which protects less (see `alipes doctor`)" if self.gaps else ""
             why = "" if "is not installed" in problem else f" Reason: {problem}"
-            return f"Commands run in Landlock instead of bubblewrap{less}. Fix: {INSTALL}.{why}"
+            return f"Commands run in Landlock instead of bubblewrap{less}. Fix: {self.advice}.{why}"
         return ""
+
+    @property
+    def advice(self) -> str:
+        """What makes the better sandbox work."""
+        return advise(self.check_result.problem if self.check_result else "")
 
     @property
     def gaps(self) -> list[str]:

@@ -54,6 +54,13 @@ async def test_the_weaker_sandbox_is_taken_with_a_word():
     assert "protects less than bubblewrap" in chosen.description
 
 
+async def test_bubblewrap_that_is_installed_but_fails_is_not_to_be_installed():
+    chosen, made = choose(bubblewrap="bwrap: No permissions to create new namespace", landlock="")
+    made["landlock"].describe_gaps = lambda: ["Commands can see the names of other processes."]
+    await chosen.choose()
+    assert "Fix: let bubblewrap make namespaces (docs/sandbox.md). Reason: bubblewrap: bwrap: No perm" in chosen.warning
+
+
 async def test_folders_are_listed_in_which_commands_of_a_model_run_in_the_sandbox(tmp_path):
     running, work = RunningCommands(), str(tmp_path)
     turn = Turn("t", "s1", Inbound("1", Address("terminal", "x"), "x", "go", workdir=work))

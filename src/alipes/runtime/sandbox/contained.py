@@ -137,7 +137,8 @@ class ContainedCommands:
                 root = await self._maker.make_root(plan, starter, namespace.user)
             except OSError as error:
                 if attempt == ATTEMPTS - 1:
-                    hint = f"Paths in {policy.home} are those of {policy.private_home}." if policy.private_home else ""
+                    hidden = policy.private_home and policy.home in str(error)
+                    hint = f"Paths in {policy.home} are those of {policy.private_home}." if hidden else ""
                     raise OSError(f"{error}. {hint}".rstrip()) from error
                 policy = self._make_policy(scope)
                 continue
