@@ -40,11 +40,16 @@ def find_oldest_compatible(sql: str, previous: int) -> int:
 def migrate(db: "psycopg.Connection[Any]", steps: list[tuple[int, str]] | None = None) -> None:
     """Apply what is missing, in one transaction; safe while other processes do the same. `db` is in autocommit mode.
 
-    Raises `StoreError` for a schema of a newer alipes that we may not use, and for a server that is too old.
+    Raises `StoreError` for a schema of a newer alipes that we may not use, a server that is too old, another encoding.
     """
     if db.info.server_version < OLDEST_SERVER:
         raise StoreError(
             f"PostgreSQL {db.info.server_version // 10000} is too old; alipes needs PostgreSQL 15 or newer"
+        )
+    if (encoding := db.info.parameter_status("server_encoding")) != "UTF8":
+        raise StoreError(
+            f"the database has the encoding {encoding}; alipes needs UTF8: create another with "
+            "`createdb --encoding UTF8 --template template0 NAME`, and name it in `store`"
         )
     steps = list_migrations() if steps is None else steps
     newest = steps[-1][0]

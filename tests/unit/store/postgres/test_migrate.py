@@ -24,6 +24,18 @@ def db(server):
         yield opened
 
 
+def test_a_database_in_another_encoding_is_refused_with_the_command(server):
+    with postgres_schema(server) as url, psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP DATABASE IF EXISTS of_bytes")
+        db.execute("CREATE DATABASE of_bytes ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        try:
+            with psycopg.connect(url, dbname="of_bytes", autocommit=True) as other:
+                with pytest.raises(StoreError, match="has the encoding SQL_ASCII; alipes needs UTF8: create another"):
+                    migrate(other)
+        finally:
+            db.execute("DROP DATABASE of_bytes")
+
+
 def test_a_store_one_migration_ahead_is_used_as_it_is(db):
     migrate(db, [*REAL, FIRST])
     migrate(db)
