@@ -124,6 +124,15 @@ async def test_conversations_of_people_ask_and_keys_are_distinguished(opened):
         assert [each.unlisted for each in await store.api_keys.all()] == [False, True]
 
 
+async def test_the_branches_of_a_conversation_are_listed(opened):
+    async with opened() as store:
+        ours, other = await run_turn(store, "1", ANN), await run_turn(store, "2", BOB)
+        branch = await store.api_runs.fork(ours.session, Address("api", "branch", user="ann"))
+        found = await store.api_runs.sessions(None, SessionQuery(10, parent=ours.session))
+        assert [each.id for each in found] == [branch]
+        assert await store.api_runs.sessions(None, SessionQuery(10, parent=other.session)) == []
+
+
 async def test_a_link_shows_one_conversation_until_it_expires_or_is_ended(opened):
     async with opened() as store:
         turn = await run_turn(store, "1", ANN)

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from tests.page.screen_steps import call
 from tests.page.test_chat import send
-from tests.world.model_server import Call, Calls, Say
+from tests.world.model_server import Call, Calls, Fail, Say
 from tests.world.pictures import PNG
 
 pytestmark = [pytest.mark.deadline(180), pytest.mark.service("chromium")]
@@ -96,7 +96,7 @@ async def test_the_menu_renames_branches_and_deletes(site):
         await choose("Branch")
         await expect(page).not_to_have_url(original)
         await expect(page.locator(".msg.user .body")).to_have_text(["first", "second"])
-        await expect(page.get_by_role("link", name="branch of another conversation")).to_be_visible()
+        await expect(page.locator(".chat-head").get_by_role("link", name="A better title")).to_be_visible()
         await choose("Delete")
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(page).to_have_url(re.compile("#/new$"))
@@ -189,14 +189,14 @@ async def test_an_answer_is_given_again_and_undone_at_its_message(site):
         await expect(answers).to_have_text(["answer 1 to first"])
         for number in (2, 3):
             await answers.hover()
-            await page.get_by_role("button", name="Answer again").click()
+            await page.get_by_role("button", name="Retry").click()
             await expect(answers).to_have_text([f"answer {number} to first"])
             await expect(page.locator(".versions")).to_have_text(f"{number}/{number}")
         await page.get_by_role("button", name="Previous version").click()
         await expect(answers).to_have_text(["answer 2 to first"])
         await expect(page.locator(".reply")).to_have_count(0)
         await page.locator(".msg.user").hover()
-        await page.get_by_role("button", name="Undo from here").click()
+        await page.get_by_role("button", name="Undo").click()
         await expect(page.locator(".sheets .msg")).to_have_count(0)
         await expect(page.locator("textarea")).to_have_value("first")
         await page.get_by_role("button", name="Redo").click()
@@ -216,14 +216,86 @@ async def test_a_file_of_a_message_is_a_chip_and_a_picture_is_enlarged(site, tmp
         await page.reload()
         mine = page.locator(".msg.user")
         await expect(mine.locator(".body")).to_have_text("look")
-        chip = mine.get_by_role("button", name="notes.csv")
+        await expect(page.locator(".conversation-title")).to_have_text("look")
+        await mine.get_by_role("button", name="notes.csv").click()
+        preview = page.get_by_role("dialog", name="notes.csv")
+        await expect(preview.locator("code")).to_have_text("a;b")
         async with page.expect_download() as saved:
-            await chip.click()
+            await preview.get_by_role("button", name="Download").click()
         assert (await (await saved.value).path()).read_text() == "a;b"
+        await page.keyboard.press("Escape")
+        await expect(preview).to_have_count(0)
         await mine.get_by_role("button", name="Enlarge the picture").click()
         await expect(page.locator("dialog.enlarged img")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.locator("dialog.enlarged")).to_have_count(0)
+
+
+async def test_an_edited_message_keeps_its_files_and_pictures(site, tmp_path):
+    (tmp_path / "notes.csv").write_text("a;b")
+    (tmp_path / "dot.png").write_bytes(PNG)
+    async with site((Say("Seen."), Say("Seen again."))) as running:
+        page = await running.log_in()
+        await page.locator("input[type=file]").set_input_files([tmp_path / "notes.csv", tmp_path / "dot.png"])
+        await expect(page.locator(".attachment")).to_have_count(2)
+        await expect(page.get_by_text("uploading")).to_have_count(0)
+        await send(page, "look")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        await page.reload()
+        await page.locator(".sheets .msg.user").hover()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_label("Edited message").fill("look twice")
+        await page.get_by_label("Edited message").press("Enter")
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("Seen again.")
+        await page.reload()
+        mine = page.locator(".sheets .msg.user")
+        await expect(mine.locator(".body")).to_have_text("look twice")
+        await expect(mine.get_by_role("button", name="notes.csv")).to_be_visible()
+        await expect(mine.get_by_role("button", name="Enlarge the picture")).to_be_visible()
+    said = str(running.model.bodies[-1]["messages"][-1]["content"])
+    assert "notes.csv" in said and "image" in said
+
+
+async def test_a_failed_message_is_tried_again_or_undone_where_it_is(site):
+    replies = iter((Fail(400, "no"), Say("now it works"), Fail(400, "no")))
+    async with site(lambda _body: next(replies)) as running:
+        page = await running.log_in()
+        await send(page, "first")
+        ending = page.locator(".ending.failed")
+        await ending.get_by_role("button", name="Retry").click()
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("now it works")
+        await expect(page.get_by_role("button", name="Undo", exact=True)).to_have_count(0)
+        await send(page, "second")
+        await page.reload()
+        await ending.get_by_role("button", name="Undo").click()
+        await expect(page.locator("textarea")).to_have_value("second")
+        await expect(page.locator(".sheets .msg.user")).to_have_text(re.compile("first"))
+
+
+async def test_a_branch_and_the_conversation_it_left_lead_to_each_other(site):
+    async with site(answer) as running:
+        page = await running.log_in()
+        await send(page, "first")
+        await page.locator(".sheets .msg.assistant").hover()
+        await page.get_by_role("button", name="Branch").click()
+        head = page.locator(".chat-head")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("first (branch 1)")
+        await head.get_by_role("link", name="first").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("first")
+        await head.get_by_role("button", name="1 branch").click()
+        await page.get_by_role("menuitem", name="first (branch 1)").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("first (branch 1)")
+
+
+async def test_a_replaced_text_is_shown_as_a_diff(site):
+    change = {"path": "a.txt", "old_string": "one\ntwo\nend", "new_string": "one\nthree\nend"}
+    async with site((Calls((Call("patch", change),)), Say("Done."))) as running:
+        page = await running.log_in()
+        await send(page, "change it")
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("Done.")
+        await page.locator(".call summary").first.click()
+        await expect(page.locator(".diff .removed")).to_have_text("-two\n")
+        await expect(page.locator(".diff .added")).to_have_text("+three\n")
 
 
 async def test_a_diff_is_shown_with_its_two_sides(site):

@@ -73,6 +73,23 @@ def split_saved_files(text: str, folder: str) -> tuple[str, tuple[SavedFile, ...
     return text.strip("\n"), tuple(files)
 
 
+_FILE_LINE = lazy_pattern(
+    r"(?m)(?:\A|\n\n)\[(?:image|audio|voice|video|file)\b(?: ([^\n\]]*?))?(?: \([^\n()]*\))? saved at [^\n]*$"
+    r"|\n\n\[(?:image|audio|voice|video|file)\b[^\n\]]*\Z"
+)
+"""The line of a received file, also one that is cut off at the end of a text."""
+
+
 def without_attachments(text: str) -> str:
     """The text that the person wrote."""
     return text.partition(_START)[0]
+
+
+def first_words(text: str) -> str:
+    """The beginning of a message as people see it: without what was attached, or the name of the file if nothing else
+    was sent."""
+    words = without_attachments(text)
+    own = _FILE_LINE.sub("", words)
+    if own.strip() or own == words:
+        return own
+    return next((found[1] for found in _FILE_LINE.finditer(words) if found[1]), "A file")

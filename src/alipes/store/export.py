@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from alipes.kernel.attachments import without_attachments
+from alipes.kernel.attachments import first_words
 from alipes.kernel.messages import Json
 from alipes.store.ports.archive import SessionFacts
 from alipes.store.sql.connection import Connection
@@ -23,7 +23,7 @@ def format_place(platform: str, chat: str, workdir: str) -> str:
 
 def title_from_text(text: str | None) -> str:
     """The beginning of a message as a title; of a shell command without its output."""
-    text = without_attachments(text or "")
+    text = first_words(text or "")
     words = " ".join((text.partition("\n\n")[0] if text.startswith("!") else text).split())
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 

@@ -48,6 +48,8 @@ class ListQuery(Struct, frozen=True):
     """Only those in this folder."""
     made_by: Maker | Literal[""] = ""
     """Only those begun by a person, by `alipes ask`, or by a program with an API key."""
+    parent: Name = ""
+    """Only the branches of this conversation."""
 
 
 class SearchQuery(Struct, frozen=True):
@@ -239,6 +241,7 @@ class SessionEndpoints:
             archived=None if not query.archived else query.archived == "yes",
             folder=query.folder,
             made_by=query.made_by,
+            parent=query.parent,
             listed=bool(call.caller.browser),
         )
         try:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.attachments import without_attachments
+from alipes.kernel.attachments import first_words
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import ASKED, SCHEDULED, Address, Inbound
 from alipes.store import export
@@ -106,6 +106,8 @@ class SessionQuery(Struct, frozen=True):
     archived: bool | None = None
     folder: str = ""
     made_by: Maker | Literal[""] = ""
+    parent: str = ""
+    """Only the branches of this one."""
     listed: bool = False
     """Without those of unlisted keys."""
 
@@ -251,6 +253,9 @@ class ApiRunStore(SqlRows):
         if query.folder:
             conditions.append("folder = ?")
             values.append(clean_text(query.folder))
+        if query.parent:
+            conditions.append("parent_id = ?")
+            values.append(clean_text(query.parent))
         if query.before:
             conditions.append("updated < ?")
             values.append(query.before)
@@ -357,7 +362,7 @@ def _made_by(place: Address) -> Maker:
 def _preview(db: Connection, session: str) -> str:
     for number, text in db.execute(_LAST_MESSAGES, (session, session)):
         if len(text) <= _MAX_DECODED_CHARS:
-            words = " ".join(without_attachments(history.decode_message(number, text).text)[:2000].split())
+            words = " ".join(first_words(history.decode_message(number, text).text)[:2000].split())
             if words:
                 return words if len(words) <= MAX_PREVIEW_CHARS else f"{words[: MAX_PREVIEW_CHARS - 1]}…"
     return ""

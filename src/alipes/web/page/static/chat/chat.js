@@ -1,6 +1,6 @@
 // The screen of a conversation: header, transcript, what happens beside it, and the composer.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
-import { ApiError, download, fetchBlob, get, patch, post } from "../api.js";
+import { ApiError, get, patch, post } from "../api.js";
 import { go, href, route } from "../router.js";
 import { randomId } from "../storage.js";
 import { mayChange, placeConversation } from "../state.js";
@@ -213,73 +213,9 @@ function showTools(event) {
 
 /** What can be done with a message: what it does, its icon, its name. @type {[string, string, string][]} */
 const TOOLS = [
-  ["copy", "copy", "Copy"], ["edit", "edit", "Edit"], ["retry", "refresh", "Answer again"], ["undo", "undo", "Undo from here"],
+  ["copy", "copy", "Copy"], ["edit", "edit", "Edit"], ["retry", "refresh", "Retry"], ["undo", "undo", "Undo"],
   ["branch", "branch", "Branch"], ["link", "link", "Copy the link"], ["details", "info", "Details"],
 ];
-
-/** Write a message again: what followed it stays as a version. @param {HTMLElement} node @param {import("./nodes.js").Item} item @param {Conversation} conversation */
-function editMessage(node, item, conversation) {
-  const body = /** @type {HTMLElement | null} */ (node.querySelector(":scope > .body"));
-  if (!body || node.querySelector(".edit-message")) return;
-  const area = /** @type {HTMLTextAreaElement} */ (make("textarea"));
-  area.value = item.text ?? "";
-  area.dir = "auto";
-  area.setAttribute("aria-label", "Edited message");
-  const send = /** @type {HTMLButtonElement} */ (make("button", "button primary small", "Send"));
-  const cancel = /** @type {HTMLButtonElement} */ (make("button", "button small", "Cancel"));
-  cancel.type = "button";
-  const form = make("form", "edit-message", area, make("div", "answers", send, cancel));
-  const end = () => {
-    form.remove();
-    body.hidden = false;
-  };
-  cancel.addEventListener("click", end);
-  form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      /** @type {HTMLFormElement} */ (form).requestSubmit();
-    } else if (event.key === "Escape") end();
-    else return;
-    event.stopPropagation();
-    event.preventDefault();
-  });
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (!area.value.trim()) return;
-    send.disabled = true;
-    attempt(async () => {
-      const images = await Promise.all((item.images ?? []).map((each) => readPicture(`sessions/${conversation.id}/messages/${item.number}/images/${each.id}`)));
-      await conversation.rewind(item.run ?? "");
-      const body = { input: area.value, session: conversation.id, ...(images.length && { images }) };
-      outbox.add({ key: randomId(), session: conversation.id, text: area.value, body });
-      conversation.transcript?.scrollToEnd();
-    });
-  });
-  body.hidden = true;
-  body.after(form);
-  area.focus();
-}
-
-/** @param {string} path @returns {Promise<string>} A data URL. */
-async function readPicture(path) {
-  const { readDataUrl } = await import("./attachments.js");
-  return readDataUrl(await fetchBlob(path));
-}
-
-/** @param {HTMLElement} button */
-function enlarge(button) {
-  const picture = /** @type {HTMLImageElement | null} */ (button.querySelector("img"));
-  const dialog = /** @type {HTMLDialogElement} */ (make("dialog", "enlarged"));
-  const image = document.createElement("img");
-  image.src = picture?.src ?? "";
-  image.alt = "Picture";
-  dialog.setAttribute("aria-label", "Picture");
-  dialog.append(image);
-  dialog.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-}
 
 /** @param {MouseEvent} event @param {Conversation} conversation */
 async function onAct(event, conversation) {
@@ -300,21 +236,27 @@ async function onAct(event, conversation) {
       case "details":
         return toggleDetails(/** @type {HTMLElement} */ (node), item);
       case "edit":
-        return node && item && editMessage(node, item, conversation);
+        return node && item && (await import("./edit.js")).editMessage(node, item, conversation);
       case "retry":
         return conversation.retry();
       case "undo":
-        await conversation.rewind(item?.run ?? "");
-        insertion.value = item?.text ?? "";
+        await undo(conversation, button.dataset.run ?? item?.run ?? "");
         return toast("Undone. Files that were changed stay as they are.", { action: { label: "Redo", act: () => conversation.runCommand("/redo") } });
       case "version":
         return conversation.showVersion(button.dataset.run ?? "");
       case "enlarge":
-        return enlarge(button);
-      case "download":
-        return download(button.dataset.path ?? "", button.dataset.name ?? "file");
+        return (await import("./preview.js")).enlarge(button);
+      case "preview":
+        return (await import("./preview.js")).showFile(button.dataset.path ?? "", button.dataset.name ?? "file");
     }
   });
+}
+
+/** Take a run and all after it out, and put its message into the input. @param {Conversation} conversation @param {string} run */
+async function undo(conversation, run) {
+  const message = conversation.transcript?.find(run, 1);
+  await conversation.rewind(run);
+  insertion.value = (message && items.get(message)?.text) ?? "";
 }
 
 /** @param {HTMLElement} button @param {string} text */

@@ -112,7 +112,7 @@ function RowMenu({ session, place, button }) {
 }
 
 /** @param {Session} session */
-const titleOf = (session) => (session.title || session.preview || session.name || "Untitled").slice(0, 200);
+export const titleOf = (session) => (session.title || session.preview || session.name || "Untitled").slice(0, 200);
 
 /** The heading of the time when a conversation was last used. @param {Session} session @param {Date} now */
 function groupOf(session, now) {
@@ -248,7 +248,7 @@ function Row({ session, top, open, reachable, place, count }) {
     <a class="conversation" href=${href("c", session.id)} aria-current=${open ? "page" : null} tabindex=${reachable ? 0 : -1} onClick=${click} onContextMenu=${openMenu}>
       ${chosen ? html`<input type="checkbox" class="choose" tabindex="-1" aria-label=${`Select ${title}`} checked=${isChosen} />`
         : html`<span class=${`dot ${session.status ?? ""}`} title=${status} aria-hidden="true"></span>`}
-      <span class="conversation-title"><bdi>${title}</bdi></span>
+      <span class="conversation-title">${session.parent && html`<${Icon} name="branch" size=${14} />`}<bdi>${title}</bdi></span>
       ${status && html`<span class="hidden">, ${status}</span>`}
       <span class="conversation-note">
         ${draftIds.value.has(session.id) && html`<span class="draft">Draft · </span>`}<bdi>${[session.parent ? "branch" : "", (session.origin ?? "").slice(0, 80), session.folder].filter(Boolean).join(" · ")}</bdi>

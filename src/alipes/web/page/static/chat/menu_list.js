@@ -44,3 +44,5 @@ export function MenuList({ label, entries, box, onClose, place }) {
     <button key=${each.label} role="menuitem" tabindex="-1" class=${each.danger ? "danger" : ""}
       onClick=${() => { close(); attempt(each.act); }}><${Icon} name=${each.icon} size=${16} /> ${each.label}</button>`)}</div>`;
 }
+
+export default MenuList;

@@ -3,6 +3,7 @@ import { html, render } from "../vendor/preact.js";
 import { writeMarkdown } from "../markdown.js";
 import { Diff, formatDuration, formatSize, formatTime, formatCount, formatMoney, makeIcon } from "../ui.js";
 import { fetchBlob, text as fetchText } from "../api.js";
+import { mayChange } from "../state.js";
 
 /**
  * @typedef {object} Call
@@ -257,9 +258,9 @@ function fileList(files) {
   return make("div", "files", ...files.map((file) => fileButton(file.name, file.size ? formatSize(file.size) : "", `downloads/${file.id}`)));
 }
 
-/** @param {string} name @param {string} details @param {string} path Where it is downloaded from. */
+/** A file, which a click shows. @param {string} name @param {string} details @param {string} path Where the server has it. */
 function fileButton(name, details, path) {
-  const button = actButton("", "download", "file");
+  const button = actButton("", "preview", "file");
   button.dataset.path = path;
   button.dataset.name = name;
   button.append(makeIcon("file"), isolated(name), make("span", "muted", ` ${details}`));
@@ -373,7 +374,13 @@ export class CallLine {
     this.#filled = true;
     this.node.querySelector(".call-body")?.remove();
     const body = make("div", "call-body");
+    const edit = editOf(this.call);
     for (const [name, value] of describeArguments(this.call)) {
+      if (edit && name === "new_string") continue;
+      if (edit && name === "old_string") {
+        body.append(make("div", "call-name", "change"), makeDiff(edit));
+        continue;
+      }
       if (name === "patch" || name === "diff") {
         body.append(make("div", "call-name", name), makeDiff(value));
         continue;
@@ -438,14 +445,37 @@ function describeArguments(call) {
   return Object.entries(args).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
 }
 
-/** The line at the end of a run that was not answered. @param {{status?: string, detail?: string}} run */
-export function buildEnding(run) {
+/** The diff of a call that replaces a text, with what is equal at both ends as its context; empty for other calls. @param {Call} call */
+function editOf({ args }) {
+  if (typeof args?.old_string !== "string" || typeof args.new_string !== "string") return "";
+  const before = args.old_string.split("\n");
+  const after = args.new_string.split("\n");
+  const shorter = Math.min(before.length, after.length);
+  let start = 0;
+  while (start < shorter && before[start] === after[start]) start++;
+  let end = 0;
+  while (end < shorter - start && before.at(-1 - end) === after.at(-1 - end)) end++;
+  const mark = (/** @type {string} */ sign, /** @type {string[]} */ lines) => lines.map((line) => sign + line);
+  return [...mark(" ", before.slice(0, start)), ...mark("-", before.slice(start, before.length - end)), ...mark("+", after.slice(start, after.length - end)),
+    ...mark(" ", before.slice(before.length - end))].join("\n");
+}
+
+/** The line at the end of a run that was not answered, and what can be done. @param {string} id @param {{status?: string, detail?: string}} run */
+export function buildEnding(id, run) {
   const words = ENDINGS[run.status ?? ""];
   if (!words) return null;
   const node = make("div", `ending ${run.status}`, words);
   const detail = run.detail && run.detail !== "user_stop" ? run.detail : "";
   if (detail) node.append(": ", isolated(detail.slice(0, 4_000)));
   else node.append(".");
+  node.dataset.run = id;
+  const acts = [["retry", "refresh", "Retry"], ["undo", "undo", "Undo"]].map(([act = "", icon = "", label = ""]) => {
+    const button = actButton("", act, "button small");
+    button.dataset.run = id;
+    button.append(makeIcon(icon), make("span", "", label));
+    return button;
+  });
+  if (mayChange.value) node.append(make("div", "ending-acts", ...acts));
   return node;
 }
 

@@ -50,7 +50,7 @@ function Approval({ question, conversation }) {
   const has = (choice) => answers.includes(choice);
   return html`<section class="question" aria-label="Approval needed">
     <h2>Approve?</h2>
-    ${question.reason && html`<p dir="auto">${showHidden(sentence(question.reason))}</p>`}
+    ${question.reason && html`<p dir="auto">Why: ${showHidden(question.reason.replace(/[^.]$/, "$&."))}</p>`}
     ${question.command && html`<${CodeBlock} text=${question.command} label=${question.tool ?? "Command"} />`}
     ${question.diff && html`<${Diff} text=${question.diff} />`}
     ${question.files && html`<${CodeBlock} text=${question.files} label="Files it reads" />`}
@@ -92,17 +92,3 @@ function Inquiry({ question, conversation }) {
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
   </section>`;
 }
-
-/** @param {string} words */
-function sentence(words) {
-  return `This call ${words.replace(/^it /, "")}`.replace(/[^.]$/, "$&.");
-}
-
-/** @param {(text: string) => void} set */
-const typed = (set) => (/** @type {Event} */ event) => set(/** @type {HTMLInputElement} */ (event.currentTarget).value);
-
-/** @param {() => unknown} act */
-const submit = (act) => (/** @type {Event} */ event) => {
-  event.preventDefault();
-  act();
-};

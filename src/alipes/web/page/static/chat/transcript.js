@@ -146,7 +146,7 @@ export class Transcript {
       if (node) built.push(node);
       if (node && item.role === "user" && item.run) setVersions(node, item.run, page.runs?.[item.run]?.versions);
       const ends = item.run && next?.run !== item.run && (next || !page.more_after);
-      const ending = ends ? buildEnding(page.runs?.[item.run ?? ""] ?? {}) : null;
+      const ending = ends ? buildEnding(item.run ?? "", page.runs?.[item.run ?? ""] ?? {}) : null;
       if (ending) built.push(ending);
     }
     return built;
@@ -227,9 +227,7 @@ export class Transcript {
   /** @param {string} run @param {RunFacts} facts */
   addEnding(run, facts) {
     const known = this.sheets.querySelector(`.ending[data-run="${CSS.escape(run)}"]`);
-    const node = known ? null : buildEnding(facts);
-    if (!node) return;
-    node.dataset.run = run;
-    this.append(node);
+    const node = known ? null : buildEnding(run, facts);
+    if (node) this.append(node);
   }
 }
