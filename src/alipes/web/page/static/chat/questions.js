@@ -92,3 +92,12 @@ function Inquiry({ question, conversation }) {
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
   </section>`;
 }
+
+/** @param {(text: string) => void} set */
+const typed = (set) => (/** @type {Event} */ event) => set(/** @type {HTMLInputElement} */ (event.currentTarget).value);
+
+/** @param {() => unknown} act */
+const submit = (act) => (/** @type {Event} */ event) => {
+  event.preventDefault();
+  act();
+};
