@@ -10,8 +10,8 @@ from alipes.testing import open_agent
 from tests.e2e.program import Home
 from tests.world.model_server import ModelServer, Say
 
-MAX_MODULES = 575
-"""649 with httpx2, the file tools and the rules for paths; a question without tools loads none of these."""
+MAX_MODULES = 582
+"""575 before the features `agents`, `importer` and `update`, each with its settings. 649 with httpx2, the file tools and the rules for paths; a question without tools loads none of these."""
 MAX_PROMPT_BYTES = 9_950
 """System prompt and schemas of the default tools."""
 LISTED = """

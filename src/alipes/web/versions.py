@@ -14,7 +14,7 @@ from alipes.web.runs.lookup import RunLookup, RunPlace
 RunId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
+class VersionBody(Struct, frozen=True, forbid_unknown_fields=True):
     run: RunId
 
 
@@ -33,7 +33,7 @@ class VersionEndpoints:
         self._app, self._lookup = app, lookup
         self._sessions = app.store.sessions
 
-    @ApiEndpoint("POST", "/v1/sessions/{id}/rewind", "run", body=RunBody, answer=UndoneRuns, errors=(404, 409))
+    @ApiEndpoint("POST", "/v1/sessions/{id}/rewind", "run", body=VersionBody, answer=UndoneRuns, errors=(404, 409))
     async def rewind(self, call: ApiCall) -> Response:
         """Take a run and all after it out of the conversation. Files that they changed stay as they are."""
         key = (await self._place(call)).address.key
@@ -60,7 +60,7 @@ class VersionEndpoints:
             await sessions.post(key, Steer(turn))
         return json_response(RetriedRun(retried.turn), 202)
 
-    @ApiEndpoint("POST", "/v1/sessions/{id}/versions", "run", body=RunBody, status=204, errors=(409,))
+    @ApiEndpoint("POST", "/v1/sessions/{id}/versions", "run", body=VersionBody, status=204, errors=(409,))
     async def show(self, call: ApiCall) -> Response:
         """Show a run that another one replaced, with all that followed it."""
         try:

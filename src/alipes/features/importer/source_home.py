@@ -23,7 +23,7 @@ class SourceHome:
     """Nothing in it is ever written, and SQLite never opens a file in it. Links that leave it are not followed."""
 
     def __init__(self, path: Path, copies: Path) -> None:
-        """`copies`: a folder of ours for copies of its databases; it is deleted by whoever made it."""
+        """`copies`: a folder of ours for copies of its databases; its maker deletes it."""
         self.path, self._copies = path.resolve(), copies
         self._databases: dict[str, Path] = {}
 
