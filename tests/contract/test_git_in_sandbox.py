@@ -72,6 +72,31 @@ async def test_a_checkout_in_a_subfolder_changes_the_whole_work_tree(name, repos
 
 
 @pytest.mark.parametrize("name", WITH_MOUNTS)
+@pytest.mark.parametrize("packed", ["loose", "packed"])
+async def test_a_tracked_file_with_secrets_is_shown_as_git_tracks_it_and_no_commit_empties_it(name, packed, repository):
+    (repository.top / "src" / ".env.test").write_text("PORT=1\n")
+    (repository.top / ".env").write_text("PORT=2\n")
+    repository.git(f"git add -f src/.env.test && {COMMIT}" + ("; git gc -q" if packed == "packed" else ""))
+    script = f"cat src/.env.test .env; git status --short; echo two > new.py; {COMMIT}"
+    assert await repository.command(name, script, repository.top) == "PORT=1\nPORT=2\n"
+    (repository.top / "src" / ".env.test").write_text("PORT=1\nKEY=secret\n")
+    script = f"cat src/.env.test; git status --short; echo three > new.py; {COMMIT}"
+    if packed == "loose":
+        assert await repository.command(name, script, repository.top) == "PORT=1\n"
+        assert repository.git("git show --numstat --format= HEAD") == "1\t1\tnew.py\n"
+    else:
+        assert "secret" not in await repository.command(name, script, repository.top)
+    assert repository.git("git diff") == "" or "+KEY=secret" in repository.git("git diff")
+
+
+@pytest.mark.parametrize("name", WITH_MOUNTS)
+async def test_a_file_with_secrets_that_git_does_not_track_stays_empty(name, repository):
+    (repository.top / ".env").write_text("KEY=secret\n")
+    script = "cat .env; git add -f .env; cat .env; git show :.env"
+    assert await repository.command(name, script, repository.top) == ""
+
+
+@pytest.mark.parametrize("name", WITH_MOUNTS)
 async def test_a_linked_work_tree_can_commit_and_not_change_what_git_runs(name, repository):
     other = repository.home / "other"
     repository.git(f"git worktree add -q {other}")

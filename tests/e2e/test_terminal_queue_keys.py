@@ -151,4 +151,4 @@ async def test_ctrl_b_sends_the_running_command_to_the_background(home):
             await terminal.until(lambda: "p1" in terminal.text.partition("› /ps")[2])
             await terminal.until("1 job")
     result = next(each["content"] for each in server.bodies[-1]["messages"] if each["role"] == "tool")
-    assert result.startswith("begun\n[the user sent this to the background: p1 is running")
+    assert result.startswith("begun\n[p1 is running in the background, where the user moved it]")

@@ -278,7 +278,7 @@ def _describe_text(result: ToolResult) -> str:
 
 def _describe_command(result: ToolResult) -> str:
     if started := _PROCESS_STATUS.search(result.text):
-        return f"{started[1]} {started[2].removeprefix('running ')}"
+        return f"{started[1]} {started[2].removeprefix('running ').partition(', where')[0]}"
     if problem := find_problem(result):
         return problem
     lines = count_lines(output_of(result))

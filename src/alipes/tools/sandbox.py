@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -45,6 +45,9 @@ from alipes.runtime.sandbox.policy import (
 from alipes.runtime.sandbox.project import Project, find_project
 from alipes.runtime.sandbox.repositories import SKIPPED, read_settings
 from alipes.tools.backends import ChosenBackend
+
+if TYPE_CHECKING:
+    from alipes.runtime.sandbox.tracked import TrackedFiles
 
 SandboxVariables: TypeAlias = Callable[[CommandScope, str, bool], Mapping[str, str]]
 """The variables for the network, given the scratch directory and whether the SSH agent may be used."""
@@ -142,6 +145,7 @@ class ProjectSandboxes:
         self._system_secrets: tuple[str, ...] | None = None
         self._secrets: dict[str, tuple[float, tuple[str, ...]]] = {}
         """By project: its files with secrets, and when to look for more."""
+        self._tracked: TrackedFiles | None = None
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -157,7 +161,7 @@ class ProjectSandboxes:
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
         writable = () if around_home else (*roots, *more)
         readable = (*self._listed((*access.read, *read), workdir), *_existing(scope.read))
-        hidden = self._hidden_paths(workdir, project.root, (*writable, *readable))
+        hidden = *self._hidden_paths(workdir, project.root, (*writable, *readable)), *self._hidden_in((*read, *write))
         return SandboxPolicy(
             workdir=project.root,
             home=self._home,
@@ -171,7 +175,8 @@ class ProjectSandboxes:
                 *_list_protected(writable, workdir, project, opened=scope.write),
                 *(path for path in _existing(scope.protect) if any(is_inside(path, root) for root in writable)),
             ),
-            hidden=tuple(dict.fromkeys((*hidden, *self._hidden_in((*read, *write))))),
+            hidden=tuple(dict.fromkeys(hidden)),
+            tracked=() if project.refused else tuple(self._find_tracked(project.root, hidden)),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             refused_git=project.refused,
             refusal=project.reason,
@@ -247,6 +252,16 @@ class ProjectSandboxes:
         yield from (path for folder in granted for path in self._project_secrets(folder))
         named = (path for entry in SECRET_IN_HOME for path in _readable_glob(os.path.join(self._home, entry)))
         yield from (path for path in named if any(is_inside(path, folder) for folder in granted))
+
+    def _find_tracked(self, root: str, hidden: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Hidden files of the project that git tracks, each with the version that commands may see."""
+        found = [path for path in dict.fromkeys(hidden) if is_inside(path, root)]
+        if found and self._tracked is None:
+            from alipes.runtime.sandbox.tracked import TrackedFiles  # noqa: PLC0415
+
+            self._tracked = TrackedFiles(self._make_state)
+        copies = ((path, self._tracked.find_copy(path, root)) for path in found if self._tracked)
+        yield from ((path, copy) for path, copy in copies if copy)
 
     def _project_secrets(self, workdir: str) -> tuple[str, ...]:
         """Files such as `.env` in the project, also in its folders.

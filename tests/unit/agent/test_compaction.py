@@ -250,6 +250,7 @@ async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
         assert "of 40,000 tokens" in preview.text and "Preview only. Run /compact" in preview.text
         rows = [line.split("  ")[0] for line in preview.text.splitlines()]
         assert rows[1:3] == ["trim old tool output", "compacted"] and " tokens left\n" in preview.text
+        assert [line.split()[1:] for line in preview.text.splitlines() if line.startswith("compacted")] != [["nothing"]]
         assert reader.summed == [] and (await home.turn()).compaction == CompactionState()
         reply = await home.type("/compress the names of people")
         assert not reply.failed and reply.text.startswith("Earlier messages were compacted by p/m")

@@ -44,6 +44,9 @@ class Shop:
     async def list_names(self):
         return self.names()
 
+    def own_tools(self, name):
+        return {}
+
     async def default(self):
         return ModelChoice("p/small", "from config.toml")
 

@@ -259,7 +259,8 @@ class PathChecker:
         secrecy = self._places.secrecy(real)
         if secrecy or real in self._secret_places:
             foreign = real.startswith("/proc/") and not real.startswith(f"/proc/{os.getpid()}/")
-            return Risk("secret", f"reads {real}, which holds secrets", floor=secrecy == "ours" and not foreign)
+            floor = secrecy == "ours" and not foreign
+            return Risk("secret", f"reads {real}, which holds secrets", floor=floor, why="this file holds secrets")
         if re.search(_SECRET_TEXT, real) or re.search(self._own_secret_text, real):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in real)
         return None

@@ -235,9 +235,11 @@ class ContainerBackend:
         mounts = _mounts(policy)
         for mount in reversed(mounts):
             options += ["--volume", f"{mount.outside}:{mount.inside}{'' if mount.writable else ':ro'}"]
+        tracked = dict(policy.tracked)
         for path in policy.hidden:
             if any(is_inside(path, mount.inside) for mount in mounts):
-                options += ["--tmpfs", path] if os.path.isdir(path) else ["--volume", f"{policy.empty}:{path}:ro"]
+                shown = f"{tracked.get(path, policy.empty)}:{path}:ro"
+                options += ["--tmpfs", path] if os.path.isdir(path) else ["--volume", shown]
         limits = policy.limits
         if limits.memory_bytes:
             options += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
     kind: Literal["bind", "readonly", "file", "around", "protect", "hide", "cover"]
     """`file`: read-only, and left out if its place cannot be made. `around`, `protect`: what is there, on itself,
-    writable or read-only. `hide`, `cover`: empty; what is covered must exist."""
+    writable or read-only. `hide`, `cover`: empty, or as git tracks it; what is covered must exist."""
     source: str
     target: str
 
@@ -59,9 +59,10 @@ def list_places(policy: SandboxPolicy) -> Iterator[Place]:
     yield from (Place("bind", path, path) for path in policy.writable)
     yield from (Place("around", "", path) for path in list_folders_around(policy))
     yield from (Place("protect", "", path) for path in policy.protected)
+    tracked = dict(policy.tracked)
     for path in policy.hidden:
         in_project = any(is_inside(path, root) for root in (*policy.writable, policy.workdir))
-        yield Place("cover" if in_project else "hide", policy.empty, path)
+        yield Place("cover" if in_project else "hide", tracked.get(path, policy.empty), path)
     yield from (Place("file", source, seen) for seen, source in policy.files)
 
 

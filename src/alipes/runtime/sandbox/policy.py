@@ -51,6 +51,8 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths below writable ones that are read-only: git hooks, CI files."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
+    tracked: tuple[tuple[str, str], ...] = ()
+    """Hidden files that are shown as git tracks them: path, and where that version is."""
     files: tuple[tuple[str, str], ...] = ()
     """Other files to show read-only: path as commands see it, and where it is."""
     refused_git: str = ""

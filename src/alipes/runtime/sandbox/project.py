@@ -79,6 +79,12 @@ def _is_of_same_owner(top: str, mark: str, workdir: str) -> bool:
         return False
 
 
+def find_git_directories(mark: str) -> tuple[str, str]:
+    """The git directory that a `.git` is or names, and the one that it shares objects with; empty if there is none."""
+    git = _named_git_directory(mark)
+    return git, _common_directory(git) if git else ""
+
+
 def _named_git_directory(mark: str) -> str:
     if os.path.isdir(mark):
         return real_path(mark)

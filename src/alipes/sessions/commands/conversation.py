@@ -154,13 +154,13 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
     room = full_budget(messages, digest, room)
     start = tail_start(messages, room)
     trim = trim_results(messages, digest, room)
-    summed = format_count(max(start - digest.covered, 0), "message") if start > digest.covered else "nothing"
+    count, chars = format_count(start - digest.covered, "message"), count_chars(messages[digest.covered : start])
     so_far = f", beside a summary of {format_count(digest.covered, 'message')}" if digest.covered else ""
     beside = await compaction.session_notes(turn.session)
     rows = [
         ("now", f"about {room.tokens(messages, digest):,} {of}{so_far}"),
         ("trim old tool output", f"{room.tokens(messages, trim):,} tokens left"),
-        ("compacted", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
+        ("compacted", f"{count}, {chars:,} characters" if start > digest.covered else "nothing"),
         ("kept verbatim", f"first request + last {format_count(len(messages) - start, 'message')}"),
         ("kept in addition", "; ".join(beside)),
     ]

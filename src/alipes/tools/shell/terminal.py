@@ -200,7 +200,7 @@ class TerminalTool:
                 raise
         if (process := running.process) is not None:
             text = process.log.read_new().rstrip() or "(no output yet)"
-            return f"{text}\n[the user sent this to the background: {process.name} is running; use process]"
+            return f"{text}\n[{process.name} is running in the background, where the user moved it]"
         result = task.result()
         if isinstance(result, OSError):
             raise ToolError(f"the command could not be started: {result}") from result

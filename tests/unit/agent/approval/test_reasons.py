@@ -37,9 +37,21 @@ def test_a_push_says_what_it_can_do(tmp_path, command, why):
     assert assess(tmp_path, command).why == why
 
 
+def test_a_secret_file_is_not_named_again(tmp_path):
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    (tmp_path / "home" / ".ssh" / "id_rsa").write_text("key")
+    assert (
+        assess_call_in(tmp_path, ToolCall("c", "read_file", {"path": "~/.ssh/id_rsa"})).why == "this file holds secrets"
+    )
+
+
 def assess(tmp_path, command):
+    return assess_call_in(tmp_path, ToolCall("c", "terminal", {"command": command}))
+
+
+def assess_call_in(tmp_path, call):
     (work := tmp_path / "home" / "work").mkdir(parents=True)
     places = Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes"), scratch=())
-    risk = assess_call(ToolCall("c", "terminal", {"command": command}), str(work), places)
+    risk = assess_call(call, str(work), places)
     assert risk is not None
     return risk

@@ -159,3 +159,26 @@ def test_a_here_document_is_shown_on_its_own_lines():
         *("    line 0", "    line 1", "    line 2", "    … 7 more lines (Ctrl-O)"),
     ]
     assert cut
+
+
+def test_code_is_shown_on_its_own_lines():
+    call = ToolCall("1", "execute_code", {"code": "import os\nprint(os.getcwd())\n"})
+    rows, _ = render_finished(CallRecord(call, ToolResult("1", "/w\n[exit code 0]")), at(40))
+    assert rows == ["✓ Run Python import os", "    print(os.getcwd())", "  │ /w"]
+
+
+def test_an_error_is_wrapped_between_words():
+    call = ToolCall("1", "read_file", {"path": "a"})
+    said = "/home/ann/work/a does not exist. /home/ann/work contains b.py and c"
+    rows, cut = render_finished(CallRecord(call, ToolResult("1", said, "failed")), at(40))
+    assert rows == [
+        "✗ Read a  failed",
+        "  │ /home/ann/work/a does not exist.",
+        "  │ /home/ann/work contains b.py and c",
+    ]
+    assert not cut
+
+
+def test_a_command_that_was_moved_to_the_background_shows_its_number():
+    rows = end(ToolResult("1", "one\n[p1 is running in the background, where the user moved it]"), columns=80)
+    assert rows == ["✓ Run make test  p1 in the background · 2.1 s", "  │ one"]

@@ -267,7 +267,7 @@ def format_decision(
     if answered.note:
         rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
     if asked is not None and asked.diff and answered.choice == "no" and not shown:  # an approved change shows its own
-        rows += format_call_rows(asked, columns, style)
+        rows += UnifiedDiff.read(asked.diff).rows(DrawContext(columns, style), whole=True)[0]
     return rows
 
 

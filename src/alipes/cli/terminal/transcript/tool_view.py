@@ -9,7 +9,7 @@ from alipes.console import images
 from alipes.console.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.console.markdown.wrap import split_row, to_ansi
 from alipes.console.render import sanitize, text_width, to_one_line, truncate
-from alipes.console.styles import TerminalStyle, apply_style
+from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.tool_labels import (
     count_lines,
@@ -29,6 +29,8 @@ EXCERPT_ROWS = 3
 """Rows of output shown for a finished command or an error."""
 OUTPUT_TOOLS = frozenset({"terminal", "execute_code", "process"})
 """Tools whose output is shown after they succeeded."""
+_LINES_TOOLS = frozenset({"terminal", "execute_code"})
+"""Tools whose main argument has lines, which are shown as such."""
 
 
 class CallRecord(Struct, frozen=True):
@@ -135,8 +137,11 @@ def render_followed(title: str, lines: list[str], draw: DrawContext, *, ended: b
 def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
     """The rows below the head, and whether some were left out."""
     if record.result.outcome != "ok":
-        stopped = record.result.outcome == "cancelled"  # then it is the output until the stop, or its end
-        return _format_excerpt(problem_of(record.result), draw, from_end=stopped, counted=not stopped)
+        text = problem_of(record.result)
+        if record.result.outcome == "cancelled":  # the output until the stop, or its end
+            return _format_excerpt(text, draw, from_end=True, counted=False)
+        lines = (wrap_text(_apply_carriage_return(line), max(1, draw.columns - 4)) for line in text.split("\n"))
+        return _format_excerpt("\n".join(row for rows in lines for row in rows), draw, from_end=False)
     if record.diff is not None:
         return record.diff.rows(draw)
     if record.call.name in OUTPUT_TOOLS and record.call.args.get("action") != "list":
@@ -202,7 +207,7 @@ def _format_head(call: ToolCall, columns: int, style: TerminalStyle) -> tuple[st
 
 
 def _format_other_lines(call: ToolCall, draw: DrawContext) -> tuple[list[str], bool]:
-    """The lines of a command below its first one, such as a here-document, and whether some were left out."""
+    """The lines of a command or code below its first one, such as a here-document, and whether some were left out."""
     style, lines = draw.style, _command_lines(call)[1:]
     shown = lines if len(lines) == EXCERPT_ROWS + 1 else lines[:EXCERPT_ROWS]
     rows = [f"    {truncate(line.expandtabs(4), max(1, draw.columns - 4), style.more)}" for line in shown]
@@ -212,8 +217,8 @@ def _format_other_lines(call: ToolCall, draw: DrawContext) -> tuple[list[str], b
 
 
 def _command_lines(call: ToolCall) -> list[str]:
-    """The lines of a command; none for other calls."""
-    return sanitize(describe_tool(call).object).strip().split("\n") if call.name == "terminal" else []
+    """The lines of a command or of code; none for other calls."""
+    return sanitize(describe_tool(call).object).strip().split("\n") if call.name in _LINES_TOOLS else []
 
 
 def _format_output(line: str, columns: int, style: TerminalStyle) -> str:
