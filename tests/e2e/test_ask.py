@@ -298,3 +298,45 @@ async def test_an_env_file_that_others_can_read_is_warned_about_at_every_start(h
         assert done.status == 0 and ".env contains secrets and is readable by other users (mode 644)" in done.err
     (home.path / ".env").chmod(0o600)
     assert "readable by other users" not in (await home.run("ask", "-m", "scripted", "hi")).err
+
+
+PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
+
+
+async def test_with_a_schema_only_the_document_is_printed(home, tmp_path):
+    (tmp_path / "person.json").write_text(PERSON)
+    script = [Calls((Call("terminal", {"command": "echo 4"}),), text="Let me look."), Say('{"age": "4"}')]
+    async with ModelServer([*script, Say('It is ```json\n{"age": 4}\n```')]) as server:
+        home.use(server)
+        done = await home.run("ask", "--schema", str(tmp_path / "person.json"), "-y", "how old is she?")
+    assert (done.status, done.out) == (0, '{"age": 4}\n')
+    assert "asking for a corrected one" in done.err
+    assert PERSON.replace(" ", "") in server.bodies[0]["messages"][0]["content"].replace(" ", "")
+    async with ModelServer([Say('{"age": 4}')] * 2) as server:
+        home.use(server)
+        quiet = await home.run("ask", "-q", "--schema", PERSON, "how old?")
+        events = await home.run("ask", "--json", "--schema", PERSON, "how old?")
+    assert (quiet.out, quiet.err) == ('{"age": 4}\n', "")
+    assert EVENT.decode(events.out.splitlines()[-1]).ending == "answered"
+
+
+async def test_a_turn_that_gives_up_has_a_status_of_its_own(home):
+    async with ModelServer([Say("I do not know.")] * 2) as server:
+        home.use(server)
+        done = await home.run("ask", "--schema", PERSON, "how old is she?")
+    assert (done.status, done.out) == (4, "")
+    assert "gave up: the answer does not match its schema at $: it is not JSON" in done.err
+    assert (await ending(home))["ending"] == "gave_up"
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "The schema is not JSON"),
+        ("no-such-file.json", "--schema no-such-file.json: No such file"),
+        ('{"type": "x"}', "The schema is not valid at $.type"),
+    ],
+)
+async def test_a_schema_that_cannot_be_used_is_wrong_usage(home, schema, why):
+    done = await home.run("ask", "-m", "scripted", "--schema", schema, "hello")
+    assert done.status == 2 and why in done.err

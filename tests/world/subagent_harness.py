@@ -101,6 +101,7 @@ async def open_subagents(
     *tools: Any,
     hooks: Hooks | None = None,
     limits: DelegationConfig | None = None,
+    schemas: bool = False,
     **habits: Any,
 ) -> AsyncIterator[SubagentHarness]:
     hooks, limits, begun = hooks or Hooks(), limits or DelegationConfig(), list[Turn]()
@@ -125,7 +126,7 @@ async def open_subagents(
     async with open_store(home) as store:
         sessions = Sessions(store, hooks=hooks, agent=agent, defaults=SessionDefaults(**habits))
         hands["delegate_task"] = DelegateTask(
-            Delegation(sessions, store, limits, models=SingleModel(mind), tools=names)
+            Delegation(sessions, store, limits, models=SingleModel(mind), tools=names), schemas=schemas
         )
         serving = asyncio.create_task(sessions.run())
         try:

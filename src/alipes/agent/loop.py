@@ -1,7 +1,7 @@
 """The agent loop: call the model, run its tool calls, repeat, within limits. Knows no platform, database or screen."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -24,6 +24,9 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
 from alipes.providers.registry import Backend
+
+if TYPE_CHECKING:
+    from alipes.agent.answer_schema import AnswerSchema
 
 WARN_AFTER = 3
 """An identical call that failed this often is not run again."""
@@ -208,6 +211,9 @@ class _TurnLoop:
         self.transcript = Transcript(turn, emit, self.budget)
         self.fitting = ContextFitter(agent.compactor, turn, emit)
         self._system = agent.system(turn)
+        self._schema = _open_schema(turn)
+        if self._schema is not None:
+            self._system += self._schema.prompt
         self._empty_replies, self._call_count = 0, 0
         self._context = ""
 
@@ -231,7 +237,9 @@ class _TurnLoop:
         if last.role == "assistant":
             if SUMMARISE in self.transcript.said:
                 return self._limit()
-            return None if await self._sent_back(last) or await self._is_planning_on(last) else ("answered", "")
+            if await self._sent_back(last) or await self._is_planning_on(last):
+                return None
+            return ("answered", "") if self._schema is None else await self._check_document(self._schema, last)
         if spent and await self._may_continue():
             return None
         return await (self._summarise() if spent else self._ask())
@@ -259,8 +267,27 @@ class _TurnLoop:
         if is_blank(reply.message):
             return await self._ask_again(model)
         self._empty_replies = 0
-        await self.transcript.say(self._with_sources(await self._rewritten(reply.message)), model)
+        message = await self._rewritten(reply.message)
+        if self._schema is None:
+            message = self._with_sources(message)
+        elif not message.calls:
+            message = await self._only_document(self._schema, message)
+        await self.transcript.say(message, model)
         return None
+
+    async def _only_document(self, schema: "AnswerSchema", message: Message) -> Message:
+        """A final answer without what surrounds its document, and with the parts that the output limit cut off."""
+        document = await schema.read("".join(cut_off_texts(self.transcript.said)) + message.text)
+        return message if document == message.text else await self._with_text(message, document, "only its JSON counts")
+
+    async def _check_document(self, schema: "AnswerSchema", last: Message) -> TurnEnd | None:
+        """The end of the turn if its answer matches, or could not be corrected; None: the model corrects it."""
+        judged = await schema.judge(last, self.transcript.said)
+        if isinstance(judged, Message):
+            await self._emit(Notice("The answer does not match its schema; asking for a corrected one"))
+            await self.transcript.say(judged)
+            return None
+        return judged
 
     def _with_sources(self, message: Message) -> Message:
         """A final answer with the list of its sources as part of its text, so that every front end shows it."""
@@ -272,9 +299,11 @@ class _TurnLoop:
         if message.calls or not self._agent.hooks.has_hooks(specs.answer_text):
             return message
         text = await self._agent.hooks.filter(specs.answer_text, message.text, turn=self._turn)
-        if text == message.text:
-            return message
-        await self._emit(Retracted("a plugin rewrote the answer"))
+        return message if text == message.text else await self._with_text(message, text, "a plugin rewrote the answer")
+
+    async def _with_text(self, message: Message, text: str, why: str) -> Message:
+        """The message with another text; the one shown so far is retracted."""
+        await self._emit(Retracted(why))
         others = tuple(part for part in message.parts if not isinstance(part, Text))
         return Message(message.role, (*others, Text(text)))
 
@@ -318,6 +347,7 @@ class _TurnLoop:
             effort=self._agent.effort,
             session=self._turn.session,
             tool_choice=tool_choice,
+            output_schema=self._turn.inbound.output_schema if tool_choice == "auto" else {},
         )
         request = await self.fitting.fit(backend, request, self.visible_messages())
         request = await self._agent.hooks.filter(specs.before_request, request, turn=self._turn)
@@ -383,6 +413,25 @@ class _TurnLoop:
         await self.transcript.say(Message("tool", tuple(results[call.id] for call in calls)))
         stuck = stuck_reason(calls, count_failures(self.transcript.said, self._tools.effect))
         return ("failed", stuck) if stuck else None
+
+
+def _open_schema(turn: Turn) -> "AnswerSchema | None":
+    """What the answer must match, if anything. Raises `ConfigError`."""
+    if not turn.inbound.output_schema:
+        return None
+    from alipes.agent.answer_schema import AnswerSchema  # noqa: PLC0415
+
+    return AnswerSchema(turn.inbound.output_schema)
+
+
+def cut_off_texts(said: tuple[Message, ...]) -> list[str]:
+    """The texts before the last message that are continued by it: the output limit cut them off."""
+    texts = list[str]()
+    for place in range(len(said) - 1, 0, -2):
+        if said[place] != CONTINUE:
+            break
+        texts.insert(0, said[place - 1].text)
+    return texts
 
 
 def _is_extension(message: Message) -> bool:

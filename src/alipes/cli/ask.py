@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,16 +19,24 @@ from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.console import caller
 from alipes.console.common import choose_theme
-from alipes.console.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
+from alipes.console.inbound import (
+    add_context,
+    current_directory,
+    find_conversation,
+    new_id,
+    read_image,
+    read_piped,
+    read_schema,
+)
 from alipes.console.interrupted import find_interrupted
 from alipes.console.line_input import LineReader, open_keyboard
 from alipes.console.line_questions import LineQuestions
 from alipes.console.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
-from alipes.console.render import TurnPrinter, format_choice, to_one_line
+from alipes.console.render import DocumentPrinter, TurnPrinter, format_choice, to_one_line
 from alipes.console.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
 from alipes.console.theme import Theme
 from alipes.core.app import App
-from alipes.kernel.messages import Image
+from alipes.kernel.messages import Image, Json
 from alipes.kernel.turns import (
     ASKED,
     ApprovalAnswered,
@@ -126,7 +134,7 @@ class InterruptSignals:
             self.ask(*_REASONS[number])
 
 
-EXIT_STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
+EXIT_STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "gave_up": 4, "stopped": 130}
 _UNREAD = "disconnected"
 EXIT_DENIED, EXIT_STOPPED, EXIT_UNREAD = 3, 130, 141
 
@@ -140,6 +148,8 @@ class AnswerOutput(Struct, frozen=True):
     quiet: bool = False
     theme: Theme | None = None
     """Render the answer as Markdown, for a terminal."""
+    document: bool = False
+    """Only the JSON document that the turn ends with."""
 
 
 class PromptClient:
@@ -251,6 +261,8 @@ class PromptClient:
 
 def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter:
     quiet = output.quiet or output.json
+    if output.document:
+        return DocumentPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
     if output.theme is None:
         return TurnPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
     from alipes.console.markdown.answer_view import AnswerView  # noqa: PLC0415
@@ -259,7 +271,12 @@ def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter
     return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)
 
 
-Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
+class AskedText(Struct, frozen=True):
+    """What is asked, with pictures, and the schema of the answer."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+    schema: dict[str, Json] = {}
 
 
 def run(argv: list[str]) -> int:
@@ -270,13 +287,15 @@ def run(argv: list[str]) -> int:
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     question = _read_prompt(options)
-    if not question[0].strip() and not question[1]:
+    if not question.text.strip() and not question.images:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    theme = None if options.json else choose_theme(reading, settings, plain=options.plain)
-    output = AnswerOutput(options.json, options.verbose, options.quiet, theme)
+    schema = read_schema(options.schema)
+    theme = None if options.json or schema else choose_theme(reading, settings, plain=options.plain)
+    output = AnswerOutput(options.json, options.verbose, options.quiet, theme, bool(schema))
+    prompt = structs.replace(question, schema=schema)
     colour = use_colour(reading.variables)
-    return run_logged(settings, lambda streams: _ask(settings, options, question, streams, output), colour=colour)
+    return run_logged(settings, lambda streams: _ask(settings, options, prompt, streams, output), colour=colour)
 
 
 def run_logged(
@@ -299,18 +318,18 @@ def run_logged(
             return EXIT_STOPPED
 
 
-def _read_prompt(options: AskOptions) -> Prompt:
+def _read_prompt(options: AskOptions) -> AskedText:
     """The prompt with piped text, and the images."""
     images = tuple(read_image(name) for name in options.images)
     if sys.stdin is None or sys.stdin.isatty():
-        return options.prompt, images
+        return AskedText(options.prompt, images)
     piped = read_piped(sys.stdin.buffer)
     shown = images if piped.image is None else (*images, piped.image)
-    return add_context(options.prompt, piped.text), shown
+    return AskedText(add_context(options.prompt, piped.text), shown)
 
 
 async def _ask(
-    settings: Settings, options: AskOptions, question: Prompt, streams: StandardStreams, output: AnswerOutput
+    settings: Settings, options: AskOptions, question: AskedText, streams: StandardStreams, output: AnswerOutput
 ) -> int:
     here, silent = settings.workdir or current_directory(), options.quiet or options.json
     with InterruptSignals() as signals, handle_uncaught_errors(streams.error), keyboard(options.json) as typed:
@@ -320,7 +339,8 @@ async def _ask(
             if not options.quiet:
                 await print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
-            inbound = structs.replace(inbound, text=question[0], attachments=question[1])
+            inbound = structs.replace(inbound, text=question.text, attachments=question.images)
+            inbound = structs.replace(inbound, output_schema=question.schema)
             inbound = await _expand_message(app, inbound)
             inbound, files = await app.files.attach(inbound, options.prompt)
             for problem in files.problems:

@@ -67,6 +67,7 @@ EXTRAS = {
         ("mammoth", "openpyxl", "pptx", "pypdf", "markdownify"),
     ),
     "mcp": Extra("MCP", ("mcp",), ("mcp",)),
+    "schema": Extra("checking answers against a schema", ("jsonschema",), ("jsonschema",)),
     "acp": Extra("serving an editor", ("agent-client-protocol",), ("acp",)),
     "discord": Extra("Discord", ("discord-py",), ("discord",)),
     "slack": Extra("Slack", ("slack-sdk", "aiohttp"), ("slack_sdk", "aiohttp")),

@@ -46,7 +46,7 @@ from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
-_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect")
+_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas")
 
 
 def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:

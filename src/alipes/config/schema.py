@@ -52,6 +52,11 @@ _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
         "body": (BODY, "Merged into the JSON body of every request."),
         "stall": (SECONDS, "Seconds without a byte after which a stream counts as dead."),
         "connect": (SECONDS, "Seconds within which a connection must be made."),
+        "schemas": (
+            choice("auto", "on", "off"),
+            "Whether requests carry the JSON schema of an answer, so that the server enforces it. `auto`: only to "
+            "OpenAI and Anthropic, and only a schema that they take. It is checked here in any case.",
+        ),
     },
     ModelFacts: {
         "window": (_TOKENS, "Context window in tokens, input and output together."),

@@ -211,6 +211,9 @@ class DelegationConfig(Struct, frozen=True):
         number(0, 10_080, "minutes"),
         "Minutes after which a subagent is stopped; its output so far is kept. 0: never.",
     ] = 20.0
+    schemas: Annotated[
+        bool, "Whether `delegate_task` lists the parameter `schema`, by which reports are JSON documents."
+    ] = False
 
 
 class MixtureConfig(Struct, frozen=True):

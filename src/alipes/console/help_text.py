@@ -69,6 +69,7 @@ options:
   -y, --yes             approve everything without asking
   --mode MODE           permission mode: ask, edits, plan or all
   --plain               print the answer as the model wrote it, also at a terminal
+  --schema SCHEMA       print a JSON document that matches this JSON schema: JSON, or a file
   --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else
   -v, --verbose         also show thinking, the model and the cost
@@ -77,8 +78,8 @@ options:
 
 At a terminal, dangerous tool calls ask for approval; elsewhere they are refused unless
 --yes is given. Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
-2 wrong usage or settings; 3 answered, but a tool call was refused; 130 stopped;
-141 the reader of the answer is gone.
+2 wrong usage or settings; 3 answered, but a tool call was refused; 4 gave up: the answer
+does not match the schema; 130 stopped; 141 the reader of the answer is gone.
 """
 
 SETUP = """\

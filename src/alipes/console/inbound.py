@@ -14,7 +14,7 @@ from msgspec import Struct
 from alipes.console.options import ConversationChoice
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import ID, format_excerpt
-from alipes.kernel.messages import Image, image_type
+from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.turns import Address
 from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.program_name import program_name
@@ -136,6 +136,24 @@ def read_image(name: str) -> Image:
     except OSError as error:
         raise ConfigError(f"--image {name}: {error.strerror or error}") from error
     return _to_image(data, f"--image {name}")
+
+
+def read_schema(given: str) -> dict[str, Json]:
+    """A JSON schema given as JSON or as the name of a file; empty if nothing is given. Raises ConfigError."""
+    if not given:
+        return {}
+    from alipes.agent.answer_schema import MAX_SCHEMA_BYTES, parse_schema  # noqa: PLC0415
+    from alipes.console.extras import offer_extra  # noqa: PLC0415
+
+    if not offer_extra("schema"):
+        raise SystemExit(2)
+    if given.lstrip().startswith("{"):
+        return parse_schema(given)
+    try:
+        with Path(given).expanduser().open("rb") as file:
+            return parse_schema(file.read(MAX_SCHEMA_BYTES + 1).decode("utf-8", "replace"))
+    except OSError as error:
+        raise ConfigError(f"--schema {given}: {error.strerror or error}") from error
 
 
 def read_piped(stream: BinaryIO) -> PipedInput:

@@ -47,6 +47,8 @@ class AskOptions(Struct, frozen=True):
     """Do not load plugins."""
     plain: bool = False
     """Print the answer as the model wrote it, also at a terminal."""
+    schema: str = ""
+    """What the answer must match: JSON, or a file; empty: any text."""
     json: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -143,7 +145,10 @@ def parse_ask(argv: list[str]) -> AskOptions:
         _conversation_choice(parser, args),
         images=tuple(args.image),
         trusted=args.yes,
-        **{name: getattr(args, name) for name in ("model", "mode", "safe", "plain", "json", "verbose", "quiet")},
+        **{
+            name: getattr(args, name)
+            for name in ("model", "mode", "safe", "plain", "schema", "json", "verbose", "quiet")
+        },
     )
 
 

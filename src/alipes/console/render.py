@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from alipes.kernel import formatting, turns
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import ToolCall, ToolResult
@@ -21,6 +23,7 @@ _ENDINGS = {
     "steered": "added to the running turn",
     "failed": "failed",
     "out_of_steps": "stopped at the step limit",
+    "gave_up": "gave up",
 }
 
 
@@ -128,7 +131,7 @@ def format_ending(end: turns.TurnEnded) -> str:
     """One line about how a turn ended; empty if it was answered."""
     if end.ending == "answered":
         return ""
-    detail = end.detail if end.ending == "failed" else ""
+    detail = end.detail if end.ending in ("failed", "gave_up") else ""
     return _ENDINGS[end.ending] + (f": {sanitize(detail)}" if detail else "")
 
 
@@ -273,3 +276,20 @@ class TurnPrinter:
         if self._line_open:
             self._end_line()
         self._line_open, self._held_breaks = False, 0
+
+
+class DocumentPrinter(TurnPrinter):
+    """Prints nothing of the answer but the document that the turn ends with."""
+
+    _document = ""
+
+    def show_event(self, event: turns.Event) -> None:
+        match event:
+            case turns.TextDelta() | turns.Retracted():
+                return
+            case turns.Said(message) if message.role == "assistant":
+                self._document = message.text
+                event = structs.replace(event, message=structs.replace(message, parts=()))
+            case turns.TurnEnded(_, "answered"):
+                self._complete(self._document)
+        super().show_event(event)

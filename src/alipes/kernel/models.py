@@ -57,6 +57,8 @@ class Endpoint(Struct, frozen=True):
     """Seconds within which a connection must be made."""
     model: str = ""
     """The default model of this provider."""
+    schemas: Literal["auto", "on", "off"] = "auto"
+    """Whether requests carry the JSON schema of the answer, to be enforced by the server."""
 
 
 class ModelFacts(Struct, frozen=True):

@@ -49,6 +49,8 @@ class Request(Struct, frozen=True):
     """Merged into the JSON body, by plugins that know the provider; the operator's settings take precedence."""
     tool_choice: Literal["auto", "none"] = "auto"
     """`none`: the tools are listed because the transcript uses them, but none may be called."""
+    output_schema: dict[str, Json] = {}
+    """The JSON schema that the final answer must match, for wires that enforce one; the system prompt has it too."""
 
     @property
     def fixed_chars(self) -> int:

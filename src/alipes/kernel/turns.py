@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 
-Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered"]
-"""`steered`: the message was steered into the running turn; the detail is that turn's id."""
+Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered", "gave_up"]
+"""`steered`: the message was steered into the running turn; the detail is that turn's id. `gave_up`: the answer does
+not match the schema that was asked for."""
 BusyMode: TypeAlias = Literal["interrupt", "queue", "steer"]
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 """What a new message does to a running turn: stop it, wait for it, or be steered into it."""
@@ -118,6 +119,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """The skills whose text it contains: their use is counted."""
     via: str = ""
     """Not empty: an owner wrote it on another surface, such as `page`, into this conversation."""
+    output_schema: dict[str, Json] = {}
+    """The JSON schema that the answer must match; empty: any text."""
 
     @property
     def message(self) -> Message:

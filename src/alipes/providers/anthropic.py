@@ -194,7 +194,11 @@ class AnthropicProvider:
         known = self._converted.get(place.name)
         if known is None:
             known = self._converted[place.name] = wire.ConvertedMessages(partial(_blocks, us=place.name))
-        body = _to_wire(request, known) | request.extra
+        body = _to_wire(request, known)
+        if request.output_schema and wire.named_schema(self._endpoint, request):
+            form = {"type": "json_schema", "schema": request.output_schema}
+            body["output_config"] = {**body.get("output_config", {}), "format": form}
+        body |= request.extra
         return ModelStream(self._http, build_request(place, "/messages", body), AnthropicStreamParser(place))
 
 

@@ -333,7 +333,10 @@ class OpenAIChatProvider:
         form = self._forms.get((place.name, marked))
         if form is None:
             form = self._forms[place.name, marked] = _Messages(place.name, dialect, in_parts=marked)
-        body = _to_wire(request, form.of(request), dialect, marked=marked) | request.extra
+        body = _to_wire(request, form.of(request), dialect, marked=marked)
+        if request.output_schema and (named := wire.named_schema(self._endpoint, request)):
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        body |= request.extra
         return ModelStream(self._http, build_request(place, "/chat/completions", body), ChatStreamParser(place))
 
 

@@ -233,7 +233,10 @@ class OpenAIResponsesProvider:
         known = self._converted.get(place.name)
         if known is None:
             known = self._converted[place.name] = wire.ConvertedMessages(partial(_items, us=place.name))
-        body = _to_wire(request, known) | request.extra
+        body = _to_wire(request, known)
+        if request.output_schema and (named := wire.named_schema(self._endpoint, request)):
+            body["text"] = {"format": {"type": "json_schema", **named}}
+        body |= request.extra
         return ModelStream(self._http, build_request(place, "/responses", body), ResponsesStreamParser(place))
 
 

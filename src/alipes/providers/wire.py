@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, Message, Role, ToolCall, ToolResult
+from alipes.kernel.models import Endpoint
+from alipes.kernel.ports import Request
 from alipes.kernel.turns import StopReason, Usage
 from alipes.kernel.untrusted import escape_notice
 
@@ -232,3 +234,11 @@ class SseParser:
 def _check_size(size: int) -> None:
     if size > MAX_EVENT_BYTES:
         raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
+
+
+def named_schema(endpoint: Endpoint, request: Request) -> JsonObject:
+    """The schema of the answer as OpenAI's wires name it; empty if the server is not known to enforce it."""
+    from alipes.providers.schemas import is_enforced, to_wire  # noqa: PLC0415
+
+    schema = request.output_schema
+    return to_wire(schema) if is_enforced(endpoint, request.model, schema) else {}

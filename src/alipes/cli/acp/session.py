@@ -46,6 +46,7 @@ STOP_REASONS: dict[Ending, StopReason] = {
     "steered": "end_turn",
     "stopped": "cancelled",
     "out_of_steps": "max_turn_requests",
+    "gave_up": "end_turn",
 }
 RECHECK_S = 10.0
 """Seconds between two looks at the journal while a prompt waits; events may be lost if another process runs it."""

@@ -208,7 +208,7 @@ def on_session_end(bridge: Bridge, values: HookValues) -> Keywords:
         "reason": values["detail"] or ending,
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
-        **_extra_values(failed=ending in ("failed", "out_of_steps"), turn_exit_reason=ending),
+        **_extra_values(failed=ending in ("failed", "out_of_steps", "gave_up"), turn_exit_reason=ending),
     }
 
 

@@ -5,10 +5,12 @@ import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
+import msgspec
 from acp import RequestError
 from acp.schema import ImageContentBlock, TextContentBlock
 from msgspec import Struct, structs
 
+from alipes.agent.answer_schema import format_prompt
 from alipes.agent.plan import PLAN_PROMPT
 from alipes.features.agents.history import CHANGED, SessionState, SessionStates, describe_transcript, digest, knows
 from alipes.features.agents.program import AgentProgram
@@ -108,6 +110,8 @@ class AgentConversation:
             texts.insert(0, turn.inbound.instructions)
         if PLAN_PROMPT in request.system:
             texts.append(PLAN_PROMPT.strip())
+        if request.output_schema and not self._taken:
+            texts.append(format_prompt(msgspec.json.encode(request.output_schema).decode()))
         images = [part for each in new for part in each.parts if isinstance(part, Image)]
         able = program.able.agent_capabilities
         if images and not (able and able.prompt_capabilities and able.prompt_capabilities.image):

@@ -98,6 +98,7 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
+        await self._turns.require_schemas(request.response_format)
         loaded, untrusted = await self._documents.load(request, call.caller)
         parsed = structs.replace(parse_chat(loaded), untrusted=untrusted)
         api_turn = await self._turns.begin(call, "chat", parsed, TurnOptions())
@@ -119,7 +120,7 @@ class ChatCompletions:
             record = TurnRecord()
             try:
                 await self._turns.follow(api_turn, record, chunks.event_frames, send)
-                result = await self._turns.conclude(api_turn, record, chunks.text)
+                result = await self._turns.conclude(api_turn, record, None if api_turn.parsed.schema else chunks.text)
                 if result.problem is not None and not chunks.opened:
                     raise result.problem
                 await send(chunks.ending_frames(result))
@@ -141,6 +142,8 @@ class ChatChunks:
         more: dict[str, Json] = {"service_tier": "default", "system_fingerprint": None}
         self._about: dict[str, Json] = {**about, "created": int(time.time()), "model": model, **more}
         self._message = MessageText()
+        self._whole = bool(api_turn.parsed.schema)
+        """The text is sent at the end, when it is known to match the schema."""
         self._break = False
         """True if the next text belongs to a new message."""
         self.text = ""
@@ -160,7 +163,7 @@ class ChatChunks:
     def _event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                return self._text_chunk(self._message.add(event))
+                return b"" if self._whole else self._text_chunk(self._message.add(event))
             case ThinkingDelta(text):
                 return self._chunk({"reasoning_content": text})
             case Said(message):
@@ -176,7 +179,7 @@ class ChatChunks:
     def _message_chunks(self, message: Message) -> bytes:
         steps = self._steps.add(message) if self._steps is not None else ()
         frames = b"".join(self._chunk({"reasoning_content": f"{step}\n"}) for step in steps)
-        if message.role == "assistant":
+        if message.role == "assistant" and not self._whole:
             frames += self._text_chunk(self._message.complete(message.text))
             self._break = bool(self.text)
         return frames
@@ -186,6 +189,7 @@ class ChatChunks:
             return frame(bytes(problem_response(result.problem, "openai").body)) + _DONE
         frames = [
             self._opening_frames(),
+            self._text_chunk(result.text) if self._whole else b"",
             *(
                 self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]})
                 for n, call in enumerate(result.calls)

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from alipes.agent.answer_schema import check_schema
 from alipes.agent.transcript_repair import with_unique_call_ids
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image, Json, Message, Part, Text, ToolCall, ToolResult, image_type
 from alipes.kernel.turns import ClientTool
 from alipes.providers.wire import parse_tool_call
@@ -134,8 +136,13 @@ class OutputFormat(Struct, frozen=True):
 
     type: str
     json_schema: JsonSchema | None = None
+    name: str | None = None
     schema: Schema | None = None
     """Used by the Responses API."""
+
+    @property
+    def named_schema(self) -> Schema | None:
+        return self.json_schema.schema if self.json_schema else self.schema
 
 
 class ChatRequest(Struct, frozen=True):
@@ -222,6 +229,8 @@ class ParsedRequest(Struct, frozen=True):
     model: str
     untrusted: str = ""
     """Whose text it has, if not the client's: that of documents."""
+    schema: dict[str, Json] = {}
+    """What the answer must match; empty: any text."""
 
 
 def parse_chat(request: ChatRequest) -> ParsedRequest:
@@ -230,9 +239,10 @@ def parse_chat(request: ChatRequest) -> ParsedRequest:
     system = [_text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)]
     specs = [tool.function for tool in request.tools or () if tool.type == "function" and tool.function]
     _check_tool_choice(request.tool_choice, specs)
-    wanted = _format_prompt(request.response_format, "response_format")
+    wanted, schema = _read_format(request.response_format, "response_format")
     prompts = [*system, *wanted, *_tool_choice_prompt(request.tool_choice)]
-    return _split_request(request, [_chat_message(message) for message in said], prompts, specs)
+    parsed = _split_request(request, [_chat_message(message) for message in said], prompts, specs)
+    return structs.replace(parsed, schema=schema)
 
 
 def parse_response(request: ResponseRequest) -> ParsedRequest:
@@ -249,10 +259,10 @@ def parse_response(request: ResponseRequest) -> ParsedRequest:
         if tool.type == "function" and tool.name
     ]
     _check_tool_choice(request.tool_choice, specs)
-    wanted = _format_prompt(request.text.format if request.text else None, "text.format")
+    wanted, schema = _read_format(request.text.format if request.text else None, "text.format")
     prompts = [request.instructions or "", *system, *wanted, *_tool_choice_prompt(request.tool_choice)]
     said = [message for item in items if (message := _item_message(item)) is not None]
-    parsed = _split_request(request, said, prompts, specs, alone=alone)
+    parsed = structs.replace(_split_request(request, said, prompts, specs, alone=alone), schema=schema)
     if parsed.before and not alone:
         why = f"with {continued}, input must contain only new items: user messages and call outputs"
         raise HttpProblem(400, why, code="input_not_new")
@@ -470,15 +480,17 @@ def _tool_choice_prompt(choice: ToolChoiceOption) -> list[str]:
     return ["Answer by calling a tool."] if choice == "required" else []
 
 
-def _format_prompt(output_format: OutputFormat | None, param: str) -> list[str]:
-    """What the model is asked for. Raises `HttpProblem` if `param` has an unknown type."""
+def _read_format(output_format: OutputFormat | None, param: str) -> tuple[list[str], dict[str, Json]]:
+    """What the model is asked for in words, and the schema of its answer. Raises `HttpProblem`."""
     if output_format is None or output_format.type == "text":
-        return []
+        return [], {}
     if output_format.type not in ("json_object", "json_schema"):
         why = f"{param}.type is {output_format.type!r}: use text, json_object or json_schema"
         raise HttpProblem(400, why, code="invalid_value", param=f"{param}.type")
-    schema = output_format.json_schema.schema if output_format.json_schema else output_format.schema
+    schema = output_format.named_schema
     if schema is None:
-        return ["Answer with one JSON object and nothing else, without a code fence."]
-    text = msgspec.json.encode(schema).decode()
-    return [f"Answer with JSON that matches this schema and nothing else, without a code fence: {text}"]
+        return ["Answer with one JSON object and nothing else, without a code fence."], {}
+    try:
+        return [], check_schema(schema)
+    except ConfigError as error:
+        raise HttpProblem(400, str(error), code="invalid_schema", param=param) from error

@@ -19,6 +19,7 @@ from alipes.features.openai.steps import ToolSteps, wants_steps
 from alipes.features.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
+    SCHEMA_MISMATCH,
     TOOL_EVENT,
     CompleteDeltas,
     MessageText,
@@ -150,6 +151,9 @@ class RequestEcho(Struct, frozen=True):
     tools: list[dict[str, Any]] = []
     tool_choice: Any = "auto"
     format: str = "text"
+    name: str = "answer"
+    schema: dict[str, Any] = {}
+    """What the text must match; empty: anything."""
     store: bool = True
     background: bool = False
     offered: list[str] = []
@@ -211,6 +215,8 @@ def request_echo(request: ResponseRequest, created: float, offered: list[str]) -
         tools=[{**structs.asdict(tool), "strict": False} for tool in tools],
         tool_choice=request.tool_choice if isinstance(request.tool_choice, str) else "auto",
         format=wanted.type if wanted else "text",
+        name=(wanted and wanted.name) or "answer",
+        schema=(wanted and wanted.named_schema) or {},
         store=request.store is not False,
         background=bool(request.background),
         offered=offered,
@@ -229,7 +235,7 @@ def response_document(id: str, echo: RequestEcho, status: Status, output: list[O
         metadata=echo.metadata,
         tools=echo.tools,
         tool_choice=echo.tool_choice,
-        text={"format": {"type": echo.format}},
+        text={"format": {"type": echo.format, **({"name": echo.name, "schema": echo.schema} if echo.schema else {})}},
         store=echo.store,
         background=echo.background,
         conversation=None if echo.conversation is None else ConversationName(echo.conversation),
@@ -305,7 +311,10 @@ class ResponseEvents:
     def event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                return self._delta(self._message.add(event))
+                return b"" if self._asked.schema else self._delta(self._message.add(event))
+            case Said(message) if message.role == "assistant" and self._asked.schema:
+                self._messages += 1
+                return self._reasoning(message)
             case Said(message) if message.role == "assistant":
                 rest = self._message.complete(message.text)
                 frames = self._delta(rest) if message.text.strip() else b""
@@ -340,10 +349,14 @@ class ResponseEvents:
         self._index += 1
         return frames + self._frame("response.output_item.done", output_index=index, item=item)
 
-    def ending_frames(self, calls: Iterable[ToolCall], answer: ResponseDocument) -> bytes:
-        """The last frames; `calls` are for the client to run."""
+    def ending_frames(self, result: OpenAiOutcome, answer: ResponseDocument) -> bytes:
+        """The last frames: a text that was held until it matched its schema, and calls for the client to run."""
         names = {"completed": "response.completed", "failed": "response.failed"}
-        frames = [*map(self._call_frames, calls)]
+        frames = list[bytes]()
+        for place, text in result.texts if self._asked.schema and result.problem is None else ():
+            self._messages = place
+            frames += [self._delta(text), self._close(text)]
+        frames += map(self._call_frames, result.calls)
         frames.append(self._close(self._message.current, whole=False))
         frames.append(self._frame(names.get(answer.status, "response.incomplete"), response=answer))
         return b"".join(frames)
@@ -424,6 +437,7 @@ class ResponseEndpoints:
         request: ResponseRequest = call.body
         if request.background and request.store is False:
             raise HttpProblem(400, "background responses must be stored", code="background")
+        await self._turns.require_schemas(request.text.format if request.text else None)
         loaded, untrusted = await self._documents.load(request, call.caller)
         asked = structs.replace(parse_response(loaded), untrusted=untrusted)
         conversation = await self._conversation(call, request.conversation_id)
@@ -504,11 +518,12 @@ class ResponseEndpoints:
             if asked.background:  # the client needs its id, to come back
                 await send(events.opening_frames())
             await self._turns.follow(api_turn, record, events.event_frames, send)
-            result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
+            sent = None if asked.schema else MESSAGE_SEPARATOR.join(events.texts)
+            result = await self._turns.conclude(api_turn, record, sent)
             if result.problem is not None and not events.opened:
                 raise result.problem
             answer = finished_document(id, asked, record, result)
-            await send(events.ending_frames(result.calls, answer))
+            await send(events.ending_frames(result, answer))
 
         async def left() -> None:
             if not asked.background:
@@ -527,8 +542,8 @@ class ResponseEndpoints:
                 record.add(event)
                 if deltas.has_start_of(event) and (frames := events.event_frames(event)):
                     await send(frames)
-        result = build_outcome(record, events.offered)
-        await send(events.ending_frames(result.calls, finished_document(named.id, asked, record, result)))
+        result = build_outcome(record, events.offered, document=bool(asked.schema))
+        await send(events.ending_frames(result, finished_document(named.id, asked, record, result)))
 
     async def _conversation(self, call: ApiCall, name: str) -> str:
         """The id of the conversation to continue; empty if none is named."""
@@ -572,7 +587,8 @@ class ResponseEndpoints:
         record = TurnRecord()
         for event in TurnProgress().catch_up(named.turn, facts):
             record.add(event)
-        return finished_document(named.id, asked, record, build_outcome(record, frozenset(asked.offered)))
+        result = build_outcome(record, frozenset(asked.offered), document=bool(asked.schema))
+        return finished_document(named.id, asked, record, result)
 
 
 def finished_document(id: str, asked: RequestEcho, record: TurnRecord, result: OpenAiOutcome) -> ResponseDocument:
@@ -582,7 +598,8 @@ def finished_document(id: str, asked: RequestEcho, record: TurnRecord, result: O
         status = "cancelled"
     elif problem := result.problem:
         status = "failed"
-        error = ResponseError("rate_limit_exceeded" if problem.status == 429 else "server_error", problem.detail)
+        code = problem.code if problem.code == SCHEMA_MISMATCH else "server_error"
+        error = ResponseError("rate_limit_exceeded" if problem.status == 429 else code, problem.detail)
     elif result.finish in ("length", "content_filter"):
         status = "incomplete"
         incomplete = IncompleteDetails("max_output_tokens" if result.finish == "length" else "content_filter")

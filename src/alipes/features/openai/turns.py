@@ -13,12 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
+from alipes.config.extras import is_installed
 from alipes.config.settings import OnTimeout
 from alipes.core.app import App
-from alipes.features.openai.requests import ParsedRequest, conversation_hash
+from alipes.features.openai.requests import OutputFormat, ParsedRequest, conversation_hash
 from alipes.features.openai.retries import JOIN_WITHIN_S, ClientRequest, read_request
 from alipes.features.openai.steps import ToolSteps
-from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
+from alipes.kernel.errors import (
+    ContextTooLong,
+    NotAuthorised,
+    OutOfCredit,
+    ProviderError,
+    Refused,
+    ToolError,
+    Transient,
+)
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
     Address,
@@ -71,6 +80,8 @@ class ProviderErrors:
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 MESSAGE_SEPARATOR = "\n\n"
 """Between two messages of one turn, where the client sees only one."""
+SCHEMA_MISMATCH = "schema_mismatch"
+"""The code of the problem of a turn whose answer does not match its schema."""
 _PASSED_ON = (400, 404, 413, 422)
 """Statuses of the model's server that say what is wrong with the request."""
 
@@ -120,15 +131,20 @@ class OpenAiOutcome(Struct, frozen=True):
         return Message("assistant", (*((Text(body),) if body else ()), *self.calls))
 
 
-def build_outcome(record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None) -> OpenAiOutcome:
-    """`offered`: names of the client's tools."""
+def build_outcome(
+    record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None, *, document: bool = False
+) -> OpenAiOutcome:
+    """`offered`: names of the client's tools. `document`: the answer is the last message alone, as it has a schema."""
     answers = [message for message in record.said if message.role == "assistant"]
     ended = record.ended or TurnEnded("", "failed", "the answer was cut off")
     calls = _client_calls(record.said, ended, offered)
     refused = ended.ending == "failed" and isinstance(error, Refused)
     finish = _finish(ended, record.said, calls, refused)
+    texts = tuple((place, each.text) for place, each in enumerate(answers) if each.text.strip())
+    if document and not calls:
+        texts = () if ended.ending == "gave_up" else texts[-1:]
     return OpenAiOutcome(
-        texts=tuple((place, each.text) for place, each in enumerate(answers) if each.text.strip()),
+        texts=texts,
         thinking=MESSAGE_SEPARATOR.join(
             part.text for each in answers for part in each.parts if isinstance(part, Thinking) and part.text
         ),
@@ -164,6 +180,8 @@ def _finish(ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], 
 
 
 def _find_problem(ended: TurnEnded, error: ProviderError | None) -> HttpProblem:
+    if ended.ending == "gave_up":
+        return HttpProblem(422, f"The model gave up: {ended.detail}", code=SCHEMA_MISMATCH, headers=DO_NOT_RETRY)
     if ended.ending == "stopped":
         return HttpProblem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=DO_NOT_RETRY)
     match error:
@@ -235,7 +253,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "…"
 
 
-RUN_ERRORS = (400, 404, 409, 413, 422, 500, 502)
+RUN_ERRORS = (400, 404, 409, 413, 422, 500, 501, 502)
 """Statuses of errors of a turn."""
 NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
 
@@ -305,6 +323,15 @@ class OpenAiTurns:
         self._errors = ProviderErrors()
         app.hooks.add(CORE, self._errors.request_failed)
 
+    async def require_schemas(self, output_format: OutputFormat | None) -> None:
+        """Install what checking a schema needs, if that is allowed. Raises `HttpProblem` with the command."""
+        if output_format is None or output_format.named_schema is None or is_installed("schema"):
+            return
+        try:
+            await self._app.extras.require("schema")
+        except ToolError as error:
+            raise HttpProblem(501, str(error), code="packages_missing", headers=DO_NOT_RETRY) from error
+
     async def begin(self, call: ApiCall, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
         """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
         client = read_request(call)
@@ -326,6 +353,7 @@ class OpenAiTurns:
             untrusted=parsed.untrusted,
             attended=terms.attended,
             owner=caller.may("admin"),
+            output_schema=parsed.schema,
         )
         placement = Continuation(
             inbound=await expand_input(self._app, await admit_message(inbound, self._app.hooks.dispatcher)),
@@ -418,7 +446,7 @@ class OpenAiTurns:
         `text`: what the client received, if that differs from the final messages.
         """
         error = self._errors.take(api_turn.placed.turn)
-        result = build_outcome(record, api_turn.names, error)
+        result = build_outcome(record, api_turn.names, error, document=bool(api_turn.parsed.schema))
         if api_turn.terms.passing:
             await self.responses.delete_temporary()
         elif (

@@ -13,6 +13,7 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.console.common import confirm, print_json, print_list, run_in_store
+from alipes.console.inbound import read_schema
 from alipes.console.options import Details, OptionParser
 from alipes.features.schedules.feature import SchedulesFeature
 from alipes.features.schedules.help import SCHEDULE
@@ -30,7 +31,8 @@ _OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode
 _OPTIONS |= {"daily-budget": "daily_budget", "folder": "workdir", "timezone": "zone", "missed": "missed"}
 _OPTIONS |= {"overlap": "overlap", "jitter": "jitter", "retries": "retries", "retry-after": "retry"}
 _OPTIONS |= {"quiet-hours": "quiet_hours", "prompt": "prompt", "script": "script", "to": "targets", "when": "when"}
-_CLEARED = ("skills", "model", "budget", "daily_budget", "quiet_hours")
+_OPTIONS |= {"schema": "output_schema"}
+_CLEARED = ("skills", "model", "budget", "daily_budget", "quiet_hours", "output_schema")
 """Fields that `edit` empties with the value `none`."""
 _ONE_NAME = ("show", "pause", "resume", "stop", "remove", "run", "edit")
 _HINT = "Start `alipes serve` to run jobs at their time."
@@ -71,6 +73,8 @@ def _request(args: argparse.Namespace) -> dict[str, Any]:
     for name in _CLEARED:
         if request.get(name) in ("none", ["none"]):
             request[name] = ""
+    if schema := request.get("output_schema"):
+        request["output_schema"] = read_schema(schema)
     if request.get("tools") == "all":
         request["tools"] = None
     if request.get("script") == "-":

@@ -66,6 +66,8 @@ class JobChanges(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds before the first retry."""
     together: bool | UnsetType = UNSET
     """All runs share one conversation."""
+    output_schema: dict[str, Any] | UnsetType | None = UNSET
+    """A JSON schema that the answer must match; null: any text."""
 
 
 class NewJob(JobChanges, frozen=True, forbid_unknown_fields=True):
@@ -128,6 +130,7 @@ class JobDocument(Struct, frozen=True, omit_defaults=True):
     retries: int = 0
     retry: float = 0.0
     together: bool = False
+    output_schema: dict[str, Any] = {}
     after: str = ""
     """The job that it follows."""
     owner: str = ""
@@ -303,6 +306,7 @@ def job_document(view: ScheduleView) -> JobDocument:
         retries=job.retries,
         retry=job.retry_s,
         together=job.together,
+        output_schema=job.output_schema,
         after=job.timetable.job,
         owner=job.owner,
         untrusted=job.untrusted,

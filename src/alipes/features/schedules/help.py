@@ -30,6 +30,7 @@ options:
   --budget AMOUNT       what one run may spend, such as $0.50 or "20k tokens"
   --daily-budget AMOUNT  what its runs of a day may spend
   --timezone ZONE       such as Europe/Berlin (default: the setting timezone)
+  --schema SCHEMA       the answer is a JSON document that matches this JSON schema: JSON, or a file
   --missed POLICY       after a pause: once (default), skip, or an age such as 2h
   --overlap POLICY      if the last run still runs: skip (default), queue or parallel
   --jitter TIME         start up to this much later, such as 5m

@@ -11,6 +11,7 @@ from alipes.config.time_zones import find_zone
 from alipes.features.schedules.cron import next_cron_time, parse_cron
 from alipes.features.schedules.timetable import Timetable, next_time, parse_duration
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Json
 from alipes.kernel.turns import SCHEDULED, Address, PermissionMode
 
 SILENT = "[SILENT]"
@@ -68,6 +69,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     """Such as `22:00-07:00`: no runs then."""
     together: bool = False
     """All runs share one conversation; else each has its own."""
+    output_schema: dict[str, Json] = {}
+    """What the answer must match; empty: any text."""
     untrusted: str = ""
     """Whose text it may contain, if the conversation in which it was made had read text of strangers."""
     owner: str = ""

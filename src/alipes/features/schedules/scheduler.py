@@ -35,8 +35,9 @@ WATCH_INTERVAL_S = 2.0
 _NONE_LOADED: Mapping[int, SkillMessage | str] = MappingProxyType({})
 INSTRUCTIONS = (
     "This is an unattended run of the scheduled job {name}, due {when}. Nobody can answer questions or approve calls. "
-    "Your final answer is delivered{where}. If there is nothing to report, answer exactly {silent} and nothing else."
+    "Your final answer is delivered{where}."
 )
+STAY_SILENT = f" If there is nothing to report, answer exactly {SILENT} and nothing else."
 
 
 CONTINUE = (
@@ -156,6 +157,7 @@ class Scheduler:
             untrusted=run.given_untrusted or job.untrusted,
             owner=job.by_owner,
             skills=() if job.script else job.skills,
+            output_schema=job.output_schema,
         )
         return inbound if job.script else structs.replace(inbound, instructions=_instructions(run))
 
@@ -186,4 +188,4 @@ def _instructions(run: JobRun) -> str:
     places = [each for each in job.targets if each not in ("files", "none")]
     where = f" to {', '.join(places)}" if places else " to a file" if "files" in job.targets else " to nobody"
     when = format_moment(run.fire_at, zone_of(job))
-    return INSTRUCTIONS.format(name=job.name, when=when, where=where, silent=SILENT)
+    return INSTRUCTIONS.format(name=job.name, when=when, where=where) + ("" if job.output_schema else STAY_SILENT)

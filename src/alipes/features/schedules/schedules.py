@@ -41,6 +41,7 @@ from alipes.features.skills.catalog import usable
 from alipes.features.skills.skills import Skills, pick_skill
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
+from alipes.kernel.messages import Json
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
 from alipes.store.sql.people import PeopleStore
@@ -63,7 +64,7 @@ _WITH_TEXT = ("after", "mail", "webhook")
 _TEXT_FIELDS = ("model", "budget", "daily_budget", "quiet_hours", "workdir")
 FIELDS = (
     *("when", "prompt", "script", "name", "tools", "skills", "mode", "targets", "missed", "overlap", "jitter"),
-    *("retries", "retry", "zone", "together"),
+    *("retries", "retry", "zone", "together", "output_schema"),
     *_TEXT_FIELDS,
 )
 """What a request may set."""
@@ -423,6 +424,8 @@ def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
     found |= {name: _read_names(request[name]) for name in lists}
     if found.get("tools") == (ALL_TOOLS,) or ("tools" in request and request["tools"] is None):
         found["tools"] = None
+    if "output_schema" in request:
+        found["output_schema"] = _check_schema(request["output_schema"])
     found |= _read_policies(request)
     for name in ("budget", "daily_budget"):
         if found.get(name) and parse_amount(found[name]) is None:
@@ -432,6 +435,15 @@ def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
     for target in found.get("targets", ()):
         _check_target(target)
     return found
+
+
+def _check_schema(schema: object) -> dict[str, Json]:
+    """Raises `ConfigError` for one that cannot be used."""
+    if not schema:
+        return {}
+    from alipes.agent.answer_schema import check_schema, parse_schema  # noqa: PLC0415
+
+    return parse_schema(schema) if isinstance(schema, str) else check_schema(schema)
 
 
 def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -458,6 +470,8 @@ def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
 def _check_task(job: Job) -> None:
     if not job.prompt.strip() and not job.script.strip():
         raise ConfigError("the job has nothing to do: give a prompt or a script")
+    if job.script and job.output_schema:
+        raise ConfigError("a script has no schema: what it prints is its answer")
     if job.prompt and job.script:
         raise ConfigError("a job has a prompt or a script, not both")
     if job.script and job.skills:

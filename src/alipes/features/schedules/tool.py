@@ -20,10 +20,11 @@ mode: ask (default), edits, plan or all
 budget: per run, such as "$0.50"
 timezone: such as Europe/Rome
 retries: how often a failed run is repeated
-missed, overlap: what happens to missed and overlapping runs"""
+missed, overlap: what happens to missed and overlapping runs
+output_schema: a JSON schema that the answer must match"""
 _FIELDS = {"when": "when", "prompt": "prompt", "script": "script", "model": "model", "tools": "tools", "mode": "mode"}
 _FIELDS |= {"skills": "skills", "folder": "workdir", "budget": "budget", "to": "targets", "missed": "missed"}
-_FIELDS |= {"overlap": "overlap", "retries": "retries", "timezone": "zone"}
+_FIELDS |= {"overlap": "overlap", "retries": "retries", "timezone": "zone", "output_schema": "output_schema"}
 
 
 class CronjobTool:

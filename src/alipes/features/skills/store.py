@@ -28,7 +28,8 @@ class SkillUseStore(SqlRows):
     async def totals(self) -> dict[str, SkillUsage]:
         """By the name of the skill."""
         sql = """SELECT skill, count(DISTINCT turn_id), count(DISTINCT CASE WHEN ending = 'answered' THEN turn_id END),
-            count(DISTINCT CASE WHEN ending IN ('failed', 'stopped', 'out_of_steps') THEN turn_id END), max(created)
+            count(DISTINCT CASE WHEN ending IN ('failed', 'stopped', 'out_of_steps', 'gave_up') THEN turn_id END),
+            max(created)
             FROM skill_uses GROUP BY skill"""
         rows = await self._database.fetch_all(sql)
         return {row[0]: SkillUsage(*row) for row in rows}

@@ -13,6 +13,7 @@ from alipes.agent.model_call import ModelOpener
 from alipes.config.settings import AGENT_PREFIX, DelegationConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Address, Event, Inbound, Origin, Turn, TurnEnded
 from alipes.runtime.sandbox.policy import is_inside
@@ -48,6 +49,8 @@ class DelegationRequest(Struct, frozen=True):
     tools: tuple[str, ...] | None = None
     """None: the tools of the caller."""
     background: bool = False
+    schema: dict[str, Json] = {}
+    """What each report must match; empty: any text."""
 
 
 class Delegation:
@@ -224,6 +227,7 @@ def _inbound(
         depth=asker.depth + 1,
         origin=origin,
         owner=asker.owner,
+        output_schema=order.schema,
     )
 
 

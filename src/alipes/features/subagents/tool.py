@@ -6,7 +6,7 @@ from msgspec import structs
 
 from alipes.features.subagents.delegation import Delegation, DelegationRequest, SubagentTask
 from alipes.features.subagents.feature import SubagentsFeature
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import make_schema
@@ -14,8 +14,12 @@ from alipes.tools.common import make_schema
 MAX_TASKS = 16
 
 
-def _make_spec(agents: tuple[str, ...]) -> ToolSpec:
-    """`agents`: other agents that can be given tasks; without any, the parameters for them are left out."""
+def _make_spec(agents: tuple[str, ...], *, schemas: bool) -> ToolSpec:
+    """`agents`: other agents that can be given tasks; without any, the parameters for them are left out. `schemas`:
+    reports may be JSON documents."""
+    shape: dict[str, dict[str, Json]] = {}
+    if schemas:
+        shape = {"schema": {"type": "object", "description": "JSON schema of each report"}}
     own: dict[str, dict[str, Json]] = {}
     if agents:
         own = {"agent": {"type": "string", "enum": [*agents]}, "folder": {"type": "string"}}
@@ -31,6 +35,7 @@ def _make_spec(agents: tuple[str, ...]) -> ToolSpec:
             tools="strings",
             background="boolean: reports come as notices",
             **own,
+            **shape,
         ),
         # parallel with other calls, and repeated after a crash: it then finds the subagents it started
         effect="read",
@@ -38,9 +43,9 @@ def _make_spec(agents: tuple[str, ...]) -> ToolSpec:
 
 
 class DelegateTask:
-    def __init__(self, delegation: Delegation, agents: tuple[str, ...] = ()) -> None:
-        self._delegation, self._agents = delegation, agents
-        self.spec = _make_spec(agents)
+    def __init__(self, delegation: Delegation, agents: tuple[str, ...] = (), *, schemas: bool = False) -> None:
+        self._delegation, self._agents, self._schemas = delegation, agents, schemas
+        self.spec = _make_spec(agents, schemas=schemas)
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         tools = args.get("tools")
@@ -49,6 +54,7 @@ class DelegateTask:
             model=str(args.get("model") or ""),
             tools=tuple(str(each) for each in tools) if isinstance(tools, list) else None,
             background=args.get("background") is True,
+            schema=_check_schema(args.get("schema")) if self._schemas else {},
         )
         return await self._delegation.delegate(request, act)
 
@@ -58,6 +64,18 @@ class DelegateTask:
         if agent and agent not in self._agents:
             raise ToolError(f"unknown agent {agent}; there is {', '.join(self._agents) or 'none'}")
         return structs.replace(task, agent=agent, folder=task.folder or str(args.get("folder") or ""))
+
+
+def _check_schema(schema: Json) -> dict[str, Json]:
+    """Raises `ToolError` for one that cannot be used."""
+    if not schema:
+        return {}
+    from alipes.agent.answer_schema import check_schema
+
+    try:
+        return check_schema(schema)
+    except ConfigError as error:
+        raise ToolError(str(error)) from error
 
 
 def _parse_tasks(args: Mapping[str, Json]) -> tuple[SubagentTask, ...]:
@@ -85,4 +103,5 @@ def _parse_task(task: Json, shared: str) -> SubagentTask:
 
 def tools(feature: SubagentsFeature) -> tuple[DelegateTask, ...]:
     settings = feature.app.settings
-    return (DelegateTask(feature.delegation, tuple(settings.agents)),) if settings.delegation.depth else ()
+    limits, agents = settings.delegation, tuple(settings.agents)
+    return (DelegateTask(feature.delegation, agents, schemas=limits.schemas),) if limits.depth else ()

@@ -10,6 +10,7 @@ from alipes.config.paths import LOCK_NAME
 from alipes.config.settings import Settings
 from alipes.console import render
 from alipes.console.common import check_label, print_list, run_in_store
+from alipes.console.inbound import read_schema
 from alipes.console.options import Details, OptionParser
 from alipes.features.schedules.store.jobs import ScheduleStore
 from alipes.features.webhooks.help import WEBHOOK
@@ -54,13 +55,14 @@ def run(argv: list[str]) -> int:
 
 def _find_useless(args: argparse.Namespace) -> str:
     """An option that means nothing without a prompt."""
-    return next((name for name in ("to", "tools", "model", "together") if getattr(args, name)), "")
+    return next((name for name in ("to", "tools", "model", "together", "schema") if getattr(args, name)), "")
 
 
 def _parse_webhook(name: str, args: argparse.Namespace) -> Webhook:
     check_label("webhook", name)
     rest = {"model": args.model, "rate": max(0, args.rate), "together": args.together}
-    return Webhook(name, args.prompt.strip(), args.style, target=args.to, tools=_parse_tools(args.tools), **rest)
+    rest |= {"target": args.to, "tools": _parse_tools(args.tools), "output_schema": read_schema(args.schema)}
+    return Webhook(name, args.prompt.strip(), args.style, **rest)
 
 
 def _parse_tools(names: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ options:
   -m, --model MODEL     use this model, as provider/name
   --rate N              requests per minute (default 60); 0 = unlimited
   --together            use one conversation for all requests (default: one each)
+  --schema SCHEMA       the answer is a JSON document that matches this JSON schema: JSON, or a file
   --body JSON           for test: the body to send; @FILE reads it from a file
   --json                for list: print one JSON document instead of text
   -h, --help            show this page

@@ -299,6 +299,7 @@ class WebhookRoutes:
             only=hook.tools or (),
             answer_to=await self._target(hook),
             untrusted=f"the body of webhook {hook.name}",
+            output_schema=hook.output_schema,
         )
 
     async def _target(self, hook: Webhook) -> Address | None:

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.kernel.messages import Json
 from alipes.kernel.models import Secret
 from alipes.store.sql.damage import RowDecoder
 from alipes.store.sql.rows import SqlRows
@@ -30,6 +31,8 @@ class Webhook(Struct, frozen=True, omit_defaults=True):
     """Deliveries per minute."""
     together: bool = False
     """All deliveries share one conversation; else each has its own."""
+    output_schema: dict[str, Json] = {}
+    """What the answer must match; empty: any text."""
 
 
 class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_delivery": "last"}):

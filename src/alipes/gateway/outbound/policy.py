@@ -17,6 +17,7 @@ from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Media, MediaKind, Outbound
 from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded
+from alipes.sessions.subagents.text import last_text
 from alipes.tools.common import make_places
 
 _MEDIA_LINE = lazy_pattern(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
@@ -105,14 +106,17 @@ class OutboundPolicy:
             return ()
         match event:
             case Said(message):
+                silent = bool(message.calls or turn.inbound.output_schema)  # a document may still be corrected
                 outbounds = (
-                    structs.replace(each, address=to, reply_to="", turn="", text="" if message.calls else each.text)
+                    structs.replace(each, address=to, reply_to="", turn="", text="" if silent else each.text)
                     for each in self._from_message(turn, message)
                 )
                 return tuple(each for each in outbounds if each.text or each.media)
             case TurnEnded(_, ending, detail):
+                said = self._state(turn).said
                 self._turns.pop((turn.id, turn.epoch), None)
-                text = _ending_text(ending, detail)
+                has_document = turn.inbound.output_schema and ending == "answered"
+                text = last_text(said) if has_document else _ending_text(ending, detail)
                 return (Outbound(f"{turn.id}:end", to, text),) if text else ()
         return ()
 
@@ -212,6 +216,8 @@ def _sendable_files(turn: Turn, said: Sequence[Message]) -> set[str]:
 
 def _ending_text(ending: str, detail: str) -> str:
     match ending:
+        case "gave_up":
+            return f"It gave up: {detail}."
         case "failed":
             return f"It failed: {detail}" if detail else "It failed."
         case "out_of_steps":

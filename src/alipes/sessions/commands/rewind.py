@@ -58,7 +58,7 @@ async def continue_turn(context: CommandContext, args: str) -> CommandReply:
     if await context.sessions.unfinished(context.key):
         return CommandReply("A turn is running or queued already. /status shows it.")
     ending = await context.store.sessions.last_ending(context.key)
-    if ending not in ("stopped", "failed", "out_of_steps"):
+    if ending not in ("stopped", "failed", "out_of_steps", "gave_up"):
         return CommandReply("Nothing to continue: no turn was stopped or failed. /resume NAME opens a conversation.")
     turn = await context.sessions.submit(structs.replace(context.inbound, text=CONTINUE), usual=context.default_busy)
     return CommandReply(turns=() if turn is None else (turn,))

@@ -22,6 +22,7 @@ _ENDINGS = {
     "stopped": "stopped before it finished",
     "failed": "failed",
     "out_of_steps": "reached the step limit before it finished",
+    "gave_up": "gave up",
 }
 _SENTENCES = {**_ENDINGS, "answered": "is done", "stopped": "was stopped before it finished"}
 _STOPS = {"timeout": "it took too long", "user_stop": "by the user"}
@@ -43,7 +44,7 @@ def summary_of(said: tuple[Message, ...], detail: str) -> str:
 
 def describe_outcome(ending: Ending | None, detail: str, words: Mapping[str, str] = _ENDINGS) -> str:
     how = words.get(ending or "", "still running")
-    why = _STOPS.get(detail, detail) if ending in ("stopped", "failed") else ""
+    why = _STOPS.get(detail, detail) if ending in ("stopped", "failed", "gave_up") else ""
     return f"{how}: {why}" if why else how
 
 

@@ -151,12 +151,12 @@ async def test_the_words_of_the_system_go_into_the_prompt(tmp_path):
             {"role": "system", "content": "Speak French."},
             {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
             "really?",
-            response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
+            response_format={"type": "json_object"},
             tool_choice="required",
             tools=[tool()],
         )
     reported = seen[0].inbound.instructions
-    assert reported.startswith("Speak French.\n\nBe brief.\n\nAnswer with JSON that matches this schema")
+    assert reported.startswith("Speak French.\n\nBe brief.\n\nAnswer with one JSON object")
     assert reported.endswith("Answer by calling a tool.")
 
 

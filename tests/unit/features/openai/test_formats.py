@@ -204,8 +204,8 @@ def test_the_wish_for_a_tool_is_described_in_words():
     request = msgspec.convert(
         {"input": "a", "text": schema, "tool_choice": {"name": "f"}, "tools": tools}, ResponseRequest
     )
-    seen = reading.parse_response(request).instructions
-    assert '{"type":"array"}' in seen and seen.endswith("Call the tool f.")
+    seen = reading.parse_response(request)
+    assert seen.schema == {"type": "array"} and seen.instructions == "Call the tool f."
 
 
 def test_a_picture_of_the_wrong_kind_is_refused_and_a_usual_slip_is_not():

@@ -108,6 +108,39 @@ async def test_the_prompt_says_that_nobody_is_there_and_the_system_prompt_is_not
         assert request.messages[-1].text == "look around" and "[SILENT]" in request.system
 
 
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+
+
+async def test_the_answer_of_a_job_with_a_schema_is_a_document(tmp_path):
+    async with a_world(tmp_path, "I looked around.", 'Here: {"age": 4}') as world:
+        view = await world.add(output_schema=AGE)
+        assert view.schedule.job.output_schema == AGE
+        await world.step(60)
+        assert await world.states() == ["ok"] and await world.sent() == ['{"age": 4}']
+        assert "[SILENT]" not in world.agent.model.requests[0].system
+
+
+async def test_a_job_whose_answer_does_not_match_has_failed_and_is_tried_again(tmp_path):
+    async with a_world(tmp_path, "no", "no", "no", "no") as world:
+        await world.add(output_schema=json.dumps(AGE), retries=1, retry="10s")
+        await world.step(60)
+        await world.step(10)
+        (text,) = await world.sent()
+        assert text.startswith(
+            "The job report failed after 2 attempts: the answer does not match its schema at $: it is"
+        )
+
+
+async def test_a_job_has_a_schema_that_can_be_used_and_scripts_have_none(tmp_path):
+    async with a_world(tmp_path) as world:
+        with pytest.raises(ConfigError, match="not valid at"):
+            await world.add(output_schema={"type": "x"})
+        with pytest.raises(ConfigError, match="a script has no schema"):
+            await world.schedules.add({"when": "in 60s", "script": "true", "output_schema": AGE})
+        view = await world.add(output_schema=AGE)
+        assert (await world.schedules.edit(view.name, {"output_schema": ""})).schedule.job.output_schema == {}
+
+
 def write_skill(home, name, *lines, body="Look out of the window."):
     folder = home / "skills" / name
     folder.mkdir(parents=True)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from alipes.config.settings import DelegationConfig
+from alipes.features.subagents.tool import DelegateTask
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Said, Stop, ToolProgress, TurnEnded
@@ -281,3 +282,30 @@ async def test_what_a_child_may_not_do_alone_is_asked_in_the_conversation_of_the
         child = await family.store.archive.turn(family.begun[1].id)
         (result,) = child.said[-2].parts
         assert result.text == "yawned"
+
+
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+
+
+async def test_a_report_with_a_schema_is_a_document_and_one_that_does_not_match_says_where(tmp_path):
+    call = delegate(tasks=[{"goal": "right"}, {"goal": "wrong"}], schema=AGE)
+    mind = parent_and(lambda text: 'Here: {"age": 4}' if "right" in text else '{"age": "four"}', call=call)
+    async with open_subagents(tmp_path, mind, schemas=True) as family:
+        await family.ask(message("1", "go"))
+        (result,) = results(family)
+    assert "1. “right”: done" in result.text and '\n{"age": 4}' in result.text
+    assert "2. “wrong”: gave up: the answer does not match its schema at $.age: 'four' is not of type" in result.text
+
+
+async def test_a_schema_that_cannot_be_used_is_named_to_the_model(tmp_path):
+    mind = parent_and("never", call=delegate(goal="one", schema={"type": "x"}))
+    async with open_subagents(tmp_path, mind, schemas=True) as family:
+        await family.ask(message("1", "go"))
+        (result,) = results(family)
+    assert result.outcome == "failed" and "The schema is not valid at $.type" in result.text
+
+
+def test_the_parameter_is_listed_only_if_it_is_switched_on():
+    plain, with_schemas = DelegateTask(None).spec, DelegateTask(None, schemas=True).spec
+    assert "schema" not in plain.schema["properties"] and "agent" not in plain.schema["properties"]
+    assert with_schemas.schema["properties"]["schema"]["type"] == "object"

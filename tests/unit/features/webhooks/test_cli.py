@@ -49,6 +49,8 @@ def test_a_webhook_is_added_listed_and_removed(seen):
         (("add", "ci", "-p", "x", "--to", "telegram"), "no default chat"),
         (("add", "ci", "-p", "x", "--style", "other"), "style"),
         (("remove", "ci"), "unknown webhook 'ci'"),
+        (("add", "ci", "-p", "x", "--schema", '{"type": "x"}'), "The schema is not valid at $.type"),
+        (("add", "ci", "--schema", '{"type": "object"}'), "--schema needs --prompt"),
         (("test", "ci"), "no server is running"),
         (("test", "ci", "--body", "@/nowhere"), "cannot be read"),
         (("do",), "unknown action"),

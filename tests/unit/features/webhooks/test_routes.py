@@ -86,6 +86,25 @@ async def test_what_is_signed_becomes_a_turn_and_its_answer_is_enqueued_to_the_c
         assert standing.deliveries == 1 and standing.last_delivery is not None
 
 
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "delivered"),
+    [
+        ('Here: {"age": 4}', '{"age": 4}'),
+        ("no", "It gave up: the answer does not match its schema at $: it is not JSON"),
+    ],
+)
+async def test_with_a_schema_the_chat_gets_the_document_once_it_matches(tmp_path, answer, delivered):
+    hook = Webhook("ci", "Look.", target="telegram", tools=(), output_schema=AGE)
+    async with open_way(tmp_path, hook, answer=answer) as way:
+        assert (await way.bring("ci", b"{}")).status_code == 202
+        await way.house.sessions.wait_idle()
+        (debt,) = await way.house.store.outbox.list_deliveries()
+    assert debt.outbound.address == HOME and debt.outbound.text.startswith(delivered)
+
+
 async def test_the_same_is_taken_once_also_after_a_restart(tmp_path):
     hook = Webhook("ci", "Look.")
     async with open_way(tmp_path, hook) as way:

@@ -11,7 +11,7 @@ from alipes.kernel.tool_labels import task_goals
 
 MAX_ROWS = 8
 _PROGRESS = re.compile(r"^(\d+)\. “[^\n]{0,40}?”: (.*)$", re.MULTILINE)
-_ENDED = ("done", "stopped before", "failed", "reached the step limit")
+_ENDED = ("done", "stopped before", "failed", "gave up", "reached the step limit")
 
 
 class SubagentRow(Struct):

@@ -423,7 +423,7 @@ class TranscriptView:
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):
-            failed = end.ending == "failed"
+            failed = end.ending in ("failed", "gave_up")
             self.add_note(f"{line.rstrip('.')}. {RETRY_HINT}" if failed else line, bad=failed)
 
     def _add_rows(self, kind: str, rows: list[str], *, apart: bool = False) -> None:

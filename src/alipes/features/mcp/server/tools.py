@@ -36,7 +36,7 @@ from alipes.web.templates import expand_input
 
 MAX_MESSAGE_CHARS = 4000
 """Characters of one message that `read` returns; the whole is in the export."""
-ENDED = ("answered", "stopped", "out_of_steps", "failed", "steered")
+ENDED = ("answered", "stopped", "out_of_steps", "failed", "steered", "gave_up")
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 Conversation: TypeAlias = Annotated[Name, Meta(description="Id or name of the conversation.")]
 
@@ -311,7 +311,7 @@ class ConversationTools:
             data["detail"] = run.detail
         if run.waits_for:
             data["questions"] = [_question_data(each) for each in run.waits_for]
-        return ToolAnswer(_describe_run(run), data, failed=run.status == "failed")
+        return ToolAnswer(_describe_run(run), data, failed=run.status in ("failed", "gave_up"))
 
     async def _read(self, row: ApiSession, limit: int) -> ToolAnswer:
         said = [each for each in await self._app.store.archive.messages(row.id) if each.role in ("user", "assistant")]

@@ -38,7 +38,7 @@ const MAIN = ["command", "path", "pattern", "query", "url", "question", "goal", 
 /** @type {Record<string, string>} */
 const OUTCOMES = { failed: "failed", denied: "denied", cancelled: "stopped", unknown: "result unknown" };
 /** @type {Record<string, string>} */
-export const ENDINGS = { stopped: "Stopped", failed: "Failed", out_of_steps: "Reached the step limit" };
+export const ENDINGS = { stopped: "Stopped", failed: "Failed", out_of_steps: "Reached the step limit", gave_up: "Gave up" };
 
 /**
  * @param {string} tag @param {string} [name] Its class. @param {...(Node | string | null | undefined | false)} children
