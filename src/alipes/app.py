@@ -57,6 +57,7 @@ async def open_app(  # noqa: PLR0913
             permission_mode=settings.approvals.mode,
             effort=settings.effort,
             workdir=workdir,
+            waits_for_limits=any(each.on_limit == "wait" for each in settings.providers.values()),
             background=resources.background,
             max_silence=settings.silence,
             outbound=outbound or make_outbound_policy(settings),

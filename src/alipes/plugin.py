@@ -54,6 +54,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     Turn,
     TurnEnded,
+    TurnParked,
     TurnStarted,
     Usage,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "Transient",
     "Turn",
     "TurnEnded",
+    "TurnParked",
     "TurnStarted",
     "Usage",
     "Verdict",

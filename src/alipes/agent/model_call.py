@@ -14,6 +14,7 @@ from alipes.kernel.errors import (
     AlipesError,
     ConfigError,
     ContextTooLong,
+    LimitReached,
     NotAuthorised,
     OutOfCredit,
     ProviderError,
@@ -32,6 +33,8 @@ RATE_LIMIT_WAITS_S, OUTAGE_WAITS_S = (2.0, 5.0, 15.0, 30.0), (1.0, 2.0, 5.0, 10.
 """The waits after a rate limit and after an error of the server, unless the server names another."""
 SHORT_WAIT_S = 5.0
 """The longest wait if another model can take over."""
+UNNAMED_WAIT_S = 300.0
+"""How long a turn waits for a limit whose reset the server does not name."""
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -82,23 +85,31 @@ async def call_model(backend: Backend, request: Request, context: ModelCallConte
     `ProviderError` at once.
     """
     waited, retry = 0.0, context.retry
-    limit = min(retry.attempts, 2) if context.has_fallback() else retry.attempts
-    for number in range(1, limit + 1):
+    number, limit = 1, _count_attempts(context, falls_back=context.has_fallback())
+    while True:
         attempt = ModelAttempt(os.urandom(8).hex(), backend.name, request, step, number, limit, time.time())
         try:
             return await _attempt_call(backend, attempt, context)
         except Transient as error:
             pause = _choose_pause(error, number, retry)
-            if number == limit or (context.has_fallback() and pause > SHORT_WAIT_S):
+            falls_back = context.has_fallback() and not (error.is_limit and backend.on_limit != "fallback")
+            limit = _count_attempts(context, falls_back=falls_back)
+            if number >= limit or (falls_back and pause > SHORT_WAIT_S):
                 raise
             if waited + pause > retry.max_wait:
                 asked = f"server asked for a {pause:.0f} s wait; limit is {retry.max_wait:.0f} s"
-                raise Transient(f"{error} ({asked})", error.retry_after) from error
+                longer = Transient(f"{error} ({asked})", error.retry_after, brief=error.brief)
+                longer.status = error.status
+                raise longer from error
             trouble = error.brief or _name_model(backend.name, str(error))
         await context.emit(Notice(_format_retry(trouble, pause, f"{number + 1}/{limit}"), live=True))
         await retry.sleep(pause)
         waited += pause
-    raise AssertionError("the last attempt returns or raises")
+        number += 1
+
+
+def _count_attempts(context: ModelCallContext, *, falls_back: bool) -> int:
+    return min(context.retry.attempts, 2) if falls_back else context.retry.attempts
 
 
 def _choose_pause(error: Transient, number: int, retry: RetryPolicy) -> float:
@@ -247,7 +258,8 @@ class FallbackModels:
     async def call_first_available(self, put: Callable[[Backend], Awaitable[T]], emit: Emit) -> T:
         """The result of `put` for the first model that answers; each change of model is announced.
 
-        Raises `ContextTooLong` at once; if no model is left, the error of the first one.
+        Raises `ContextTooLong` at once, and `LimitReached` if the provider is set to wait at a limit; if no model is
+        left, the error of the first one.
         """
         if self._aside:
             await emit(Notice(f"{self._aside}; using {self._names[0]}"))
@@ -264,6 +276,7 @@ class FallbackModels:
                 except (ProviderError, ConfigError) as error:
                     if first is None and isinstance(error, ConfigError):
                         raise  # a setting to fix, not an outage
+                    self._obey_limit(error)
                     self._chain.start_cooldown(name, error)
                     first = first or error
                     if len(self._names) == 1:
@@ -277,6 +290,18 @@ class FallbackModels:
                     return given
         finally:
             del first  # breaks the reference cycle to this frame and the turn
+
+    def _obey_limit(self, error: ProviderError | ConfigError) -> None:
+        """Raises `LimitReached`, or the error, if its provider is set to wait or to fail at a limit."""
+        if self.backend is None or not isinstance(error, ProviderError) or not error.is_limit:
+            return
+        match self.backend.on_limit:
+            case "wait":
+                who = self.backend.name.partition("/")[0]
+                brief = error.brief if isinstance(error, Transient) else ""
+                raise LimitReached(brief or f"Limit of {who} reached", error.retry_after or UNNAMED_WAIT_S) from error
+            case "fail":
+                raise error
 
     def _describe_next(self) -> str:
         name = self._names[0]

@@ -5,6 +5,7 @@ import os
 import ssl
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from alipes.console.common import print_json
 from alipes.console.options import parse_doctor
 from alipes.core.resources import make_chat_files
 from alipes.features.all import FEATURES
+from alipes.kernel.api_keys import describe_keys
 from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
@@ -93,6 +95,7 @@ async def _check_open_store(settings: Settings) -> list[CheckResult] | None:
         async with open_home_store(settings) as store:
             database = await _check_database(store.archive)
             mine = [*database, *_check_processes(settings, store), *await _check_unfinished(store)]
+            mine += await _check_keys(settings, store)
             return [*mine, *await _check_features(settings, store)]
     except StoreError:
         return None
@@ -258,6 +261,20 @@ async def _check_unfinished(store: Store) -> list[CheckResult]:
     orphans = await store.turns.list_orphans()
     says = f"{len(orphans)} interrupted: {', '.join(orphans)}"
     return [CheckResult("turns", "note", says, "the next `alipes` or `alipes ask` resumes them")] if orphans else []
+
+
+async def _check_keys(settings: Settings, store: Store) -> list[CheckResult]:
+    """The keys of providers that have several, by their variables."""
+    found = []
+    now = time.time()
+    for each in settings.providers.values():
+        if each.keys:
+            rests, _ = await store.provider_keys.look(each.name, "")
+            variables = [key.variable for key in each.keys]
+            resting = any(rest.until > now for rest in rests.values())
+            says = f"{each.name}: {describe_keys(variables, rests, '', now)}"
+            found.append(CheckResult("keys", "note" if resting else "ok", says))
+    return found
 
 
 def _check_embedded(settings: Settings) -> CheckResult:

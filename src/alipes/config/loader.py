@@ -44,9 +44,9 @@ from alipes.features.web_search.settings import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
-from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
+from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
 
-_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas")
+_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas", "on_limit")
 
 
 def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:
@@ -64,12 +64,22 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
     if isinstance(table, dict) and not fields["base_url"] and "base_url" not in table:
         text = f"[providers.{toml_key(name)}] has no base_url: add its URL, as in http://HOST:PORT/v1."
         config.add_problem(("providers", name), text)
-    variable = cast("str", fields["key_env"])
+    variables = list_variables(fields.pop("key_env"))
     headers = cast("dict[str, str]", fields["headers"])
     fields["headers"] = {
         header: _filled(config, ("providers", name, "headers", header), text) for header, text in headers.items()
     }
-    return Endpoint(name=name, key=read_secret(config, variable, needed=ours), **fields)  # type: ignore[arg-type]
+    read = [NamedKey(each, read_secret(config, each, needed=ours)) for each in variables]
+    keys = tuple(each for each in read if each.key)
+    first = keys[0] if keys else NamedKey(variables[0] if variables else "", Secret())
+    several = keys if len(keys) > 1 else ()
+    return Endpoint(name=name, key=first.key, key_env=first.variable, keys=several, **fields)  # type: ignore[arg-type]
+
+
+def list_variables(value: object) -> list[str]:
+    """The variables that `key_env` names; none if it is empty."""
+    named = value if isinstance(value, list) else [value]
+    return [str(each) for each in named if each]
 
 
 def _filled(config: RawConfig, place: KeyPath, text: str) -> str:

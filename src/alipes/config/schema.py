@@ -16,12 +16,12 @@ from alipes.config.value_types import (
     ENTRY,
     FLAG,
     HEADERS,
+    KEY_VARIABLES,
     NAMES,
     SECONDS,
     SHELL_HOOKS,
     TEXT,
     URL,
-    VARIABLE,
     Setting,
     ValueType,
     choice,
@@ -43,7 +43,11 @@ _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
     Endpoint: {
         "api": (choice(*WIRE_APIS), "The provider's wire API. `embedded` is built in and needs none."),
         "base_url": (URL, "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out."),
-        "key_env": (VARIABLE, "Variable with the API key. Empty: no key is sent."),
+        "key_env": (
+            KEY_VARIABLES,
+            "Variable with the API key, or a list of them: when one is exhausted, the next is used. Empty: no key is "
+            "sent.",
+        ),
         "model": (TEXT, "The model used when only the provider is given."),
         "headers": (
             HEADERS,
@@ -56,6 +60,11 @@ _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
             choice("auto", "on", "off"),
             "Whether requests carry the JSON schema of an answer, so that the server enforces it. `auto`: only to "
             "OpenAI and Anthropic, and only a schema that they take. It is checked here in any case.",
+        ),
+        "on_limit": (
+            choice("wait", "fallback", "fail"),
+            "When a limit of the provider lasts longer than two minutes: wait for its reset, use a fallback model if "
+            "there is one, or fail.",
         ),
     },
     ModelFacts: {

@@ -132,6 +132,14 @@ def _variable(value: object) -> str:
     return name
 
 
+def _variable_or_list(value: object) -> Json:
+    if not isinstance(value, list):
+        return _variable(value)
+    if not value or not all(map(_variable, value)) or len(set(value)) < len(value):
+        raise InvalidValue('must be the name of a variable, or a list of different ones like ["A_KEY", "B_KEY"]')
+    return list(value)
+
+
 def _host(value: object) -> str:
     host = _text(value).removeprefix("[").removesuffix("]")
     if not (is_ipv6(host) or all(map(is_label, host.split(".")))):
@@ -364,6 +372,9 @@ MODEL = ValueType("provider/model", _model)
 MODELS = ValueType("list of provider/model", _models, _words, "list")
 ALLOW = ValueType("list of user ids", _allow, _words, "list")
 VARIABLE = ValueType("name of a variable", _variable)
+KEY_VARIABLES = ValueType(
+    "name of a variable, or a list of them", _variable_or_list, lambda text: _words(text) if "," in text else text
+)
 HOST = ValueType("host", _host)
 URL = ValueType("address", lambda value: check_base_url(_text(value)))
 ENDPOINT = ValueType("address", _endpoint)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from alipes.config.display import to_toml, toml_path
 from alipes.config.known_providers import KEYED
-from alipes.config.loader import PROXY_VARIABLES
+from alipes.config.loader import PROXY_VARIABLES, list_variables
 from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.reader import EffectiveValue, KeyPath, RawConfig
 from alipes.config.schema import KEYS, Key, find_key, tree
@@ -25,7 +25,9 @@ def list_keys(reading: RawConfig) -> list[KeyPath]:
     """All settings: the fixed ones, those of providers in use, and other named ones."""
     fixed = [tuple(key.path.split(".")) for key in KEYS if "*" not in key.path]
     keyed = [
-        name for name in KEYED if reading.variables.get(str(effective_value(reading, "providers", name, "key_env")))
+        name
+        for name in KEYED
+        if any(map(reading.variables.get, list_variables(effective_value(reading, "providers", name, "key_env"))))
     ]
     fields = tree()["providers"]
     assert isinstance(fields, dict) and isinstance(fields["*"], dict)

@@ -188,6 +188,8 @@ class TurnPrinter:
                 self._retract(reason)
             case turns.Notice():
                 self._print_notice(event)
+            case turns.TurnParked(text=text):
+                self._print_notice(turns.Notice(text))
             case turns.TurnEnded():
                 self._end(event)
 

@@ -65,6 +65,7 @@ async def open_resources(
     store = await stack.enter_async_context(open_home_store(settings, serves=serves))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
+    models.add_key_records(lambda: store.provider_keys)
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
     secrets = log_secrets()
     secrets.add(*settings.secrets())

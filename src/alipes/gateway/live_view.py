@@ -38,6 +38,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     Turn,
     TurnEnded,
+    TurnParked,
     TurnStarted,
 )
 from alipes.runtime.subscription import Subscription
@@ -275,8 +276,8 @@ class LiveView(Subscription):
                 self._question_events.append((envelope.turn, event))
                 self._open_questions += 1 if isinstance(event, ApprovalAsked | QuestionAsked) else -1
                 self._wake.set()
-            case TurnEnded() as ended:
-                self._end(envelope.turn, ended)
+            case TurnEnded() | TurnParked() as event:
+                self._end(envelope.turn, event)
             case event:
                 self._record_tool_event(event)
 
@@ -314,10 +315,13 @@ class LiveView(Subscription):
         if self._runner.capabilities.typing_seconds:
             self._loop.call_later(TYPING_DELAY, self._on_typing_timer, turn)
 
-    def _end(self, turn: str, ended: TurnEnded) -> None:
+    def _end(self, turn: str, ended: TurnEnded | TurnParked) -> None:
         outbox = self._views.outbox
         outbox.notify(self.address.platform, self.lane)
-        if turn == self.turn:
+        if turn == self.turn and isinstance(ended, TurnParked):
+            self.turn, self._show = "", False
+            self._text.clear()
+        elif turn == self.turn and isinstance(ended, TurnEnded):
             outbox.counters.turns[ended.ending] += 1
             if self._muted_at:
                 outbox.counters.stops.append(self._loop.time() - self._muted_at)

@@ -75,6 +75,8 @@ class PendingTurn(Struct, frozen=True):
     """When it was first claimed; None while it is queued."""
     held: bool = False
     """Queued, and kept back by a stop until it is sent or dropped."""
+    resumes_at: float = 0.0
+    """When a turn continues that waits for the limit of its provider; 0: it does not wait."""
     attachments: tuple[Image, ...] = ()
     """Filled in when the message is taken back."""
 

@@ -8,6 +8,7 @@ AlipesError
 │   ├── Refused            try the next model; else tell the user
 │   ├── NotAuthorised      try the next model; else tell the operator
 │   └── OutOfCredit        try the next model; else tell the operator
+├── LimitReached         the turn waits until the provider's limit resets
 ├── ToolError            the model reads it and adapts
 ├── DeliveryError        the outbox retries
 │   └── Undeliverable      the outbox gives up: the chat is gone or closed to us
@@ -41,14 +42,20 @@ class ProviderError(AlipesError):
     code = "provider"
     status: int | None = None
     """The HTTP status of the provider's response, if there was one."""
+    retry_after: float | None = None
+    """The wait that the server asked for, in seconds; None if it named none."""
+
+    @property
+    def is_limit(self) -> bool:
+        """True if the provider serves this key again later: a rate limit, or a quota with a time."""
+        return self.status == 429 or (isinstance(self, OutOfCredit) and self.retry_after is not None)
 
 
 class Transient(ProviderError):
     code = "provider.transient"
 
     def __init__(self, message: str, retry_after: float | None = None, *, brief: str = "") -> None:
-        """`retry_after`: the wait that the server asked for, in seconds; None if it named none. `brief`: the few words
-        that are shown while it is retried."""
+        """`brief`: the few words that are shown while it is retried."""
         super().__init__(message)
         self.retry_after, self.brief = retry_after, brief
 
@@ -67,6 +74,17 @@ class NotAuthorised(ProviderError):
 
 class OutOfCredit(ProviderError):
     code = "provider.out-of-credit"
+
+
+class LimitReached(AlipesError):
+    """The model's provider has reached a limit, and the settings say to wait for its reset."""
+
+    code = "provider.limit"
+
+    def __init__(self, message: str, seconds: float) -> None:
+        """`seconds`: how long to wait."""
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class ToolError(AlipesError):

@@ -78,6 +78,13 @@ def format_duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def format_clock(moment: float, now: float | None = None) -> str:
+    """`14:20`, or `Fri 20 Nov, 14:20` on another day; in the time zone of this process."""
+    then, today = time.localtime(moment), time.localtime(now)
+    same_day = then[:3] == today[:3]
+    return time.strftime("%H:%M" if same_day else "%a %d %b, %H:%M", then)
+
+
 def format_ago(then: float, now: float | None = None) -> str:
     """How long ago, such as `5 min ago`; a date if it is more than a week."""
     past = (time.time() if now is None else now) - then

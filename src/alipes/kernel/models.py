@@ -9,6 +9,8 @@ from alipes.kernel.messages import Json
 Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "embedded", "python"]
 """`python`: an object in this process, added by a test kit."""
 
+OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
+
 SCRIPT_MODEL = "schedule/script"
 """The model of scheduled scripts: it runs the message as a command and costs nothing."""
 
@@ -39,6 +41,13 @@ class Secret:
     __str__ = __repr__
 
 
+class NamedKey(Struct, frozen=True):
+    """An API key with the variable that holds it."""
+
+    variable: str
+    key: Secret
+
+
 class Endpoint(Struct, frozen=True):
     """One provider as configured by the operator. Immutable."""
 
@@ -59,6 +68,10 @@ class Endpoint(Struct, frozen=True):
     """The default model of this provider."""
     schemas: Literal["auto", "on", "off"] = "auto"
     """Whether requests carry the JSON schema of the answer, to be enforced by the server."""
+    on_limit: OnLimit = "fallback"
+    """What a turn does when the provider's limit is reached for longer than a short wait."""
+    keys: tuple[NamedKey, ...] = ()
+    """All keys, if there are several; `key` is the first."""
 
 
 class ModelFacts(Struct, frozen=True):

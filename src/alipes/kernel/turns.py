@@ -278,6 +278,17 @@ class Notice(Struct, frozen=True, tag="noted", omit_defaults=True):
     """It says what happens now, and the next event of the turn replaces it: a retry."""
 
 
+class TurnParked(Struct, frozen=True, tag="turn_parked", omit_defaults=True):
+    """The turn waits until the limit of its model's provider resets. It starts again by itself, with `TurnStarted`;
+    meanwhile nothing of it runs, and it can be stopped."""
+
+    turn: str
+    until: float
+    """Seconds since the epoch."""
+    text: str
+    """For the person: why, until when, and how to end the wait."""
+
+
 class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
     """A call needs approval. `AnswerApproval` gives it; meanwhile the turn can be stopped."""
 
@@ -400,6 +411,7 @@ Event: TypeAlias = (
     | ToolFinished
     | Retracted
     | Notice
+    | TurnParked
     | ApprovalAsked
     | ApprovalAnswered
     | QuestionAsked

@@ -123,7 +123,7 @@ def _wait_in_text(message: str) -> float | None:
 def translate_error(place: ModelTarget, fault: VendorError) -> ProviderError:
     """The error that tells the loop what to do, with a message for the user."""
     error = _classify(place, fault)
-    error.status = fault.status or None
+    error.status, error.retry_after = fault.status or None, fault.retry_after
     if isinstance(error, Transient):
         if fault.status == 429 or (not fault.status and _matches(_RATE_LIMIT, f"{fault.kind} {fault.message}")):
             error.status, error.brief = 429, f"Rate limit of {place.who} reached"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -20,13 +20,16 @@ from alipes.config.settings import AGENT_PREFIX, MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
 from alipes.kernel.lazy import lazy_pattern
-from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts
+from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts, OnLimit
 from alipes.kernel.ports import Provider, Request, Tool
 from alipes.kernel.turns import Delta, Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 from alipes.runtime.http.lazy_httpx import httpx2
+
+if TYPE_CHECKING:
+    from alipes.providers.keys import KeyRecords
 
 _PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
 _LONG = ("long_from", "long_input", "long_output")
@@ -128,6 +131,8 @@ class Backend(Struct, frozen=True):
     facts: ModelFacts = ModelFacts()
     keeps_history: bool = False
     """It keeps the conversation itself and uses its own tools: another agent. It answers no questions aside."""
+    on_limit: OnLimit = "fallback"
+    """What a turn does when its provider's limit is reached."""
 
 
 LISTING_S = 1.0
@@ -146,6 +151,7 @@ class Models(AbstractAsyncContextManager["Models"]):
         self._ask_member: AskModel = _no_mixture_outside_conversations
         self._open_agent: OpenAgent = _no_agent_outside_conversations
         self._agent_tools: Mapping[str, Tool] = {}
+        self._open_key_records: Callable[[], KeyRecords] | None = None
         self._stack = AsyncExitStack()
         self._choosing = asyncio.Lock()
         self._default: ModelChoice | None = None
@@ -192,12 +198,27 @@ class Models(AbstractAsyncContextManager["Models"]):
                 f"or set it in the environment."
             )
         if endpoint.name not in self._providers:
-            self._providers[endpoint.name] = _load_provider(endpoint, self._scope)
+            self._providers[endpoint.name] = self._open_provider(endpoint)
         full = f"{endpoint.name}/{model}"
         facts = find_facts(full, self._settings.models)
         if facts.window is None and full in self._windows:
             facts = msgspec.structs.replace(facts, window=self._windows[full])
-        return Backend(full, model, self._providers[endpoint.name], facts)
+        return Backend(full, model, self._providers[endpoint.name], facts, on_limit=endpoint.on_limit)
+
+    def _open_provider(self, endpoint: Endpoint) -> Provider:
+        if not endpoint.keys:
+            return _load_provider(endpoint, self._scope)
+        from alipes.providers.keys import KeyRing, LocalKeyRecords  # noqa: PLC0415
+
+        def price(model: str, usage: Usage) -> float | None:
+            return compute_cost(usage, self.facts(f"{endpoint.name}/{model}"))
+
+        records = LocalKeyRecords() if self._open_key_records is None else self._open_key_records()
+        return KeyRing(endpoint, lambda one: _load_provider(one, self._scope), records, price)
+
+    def add_key_records(self, open_records: "Callable[[], KeyRecords]") -> None:
+        """`open_records` opens what all processes know about the keys of providers that have several."""
+        self._open_key_records = open_records
 
     async def learn_window(self, name: str) -> None:
         """Ask the server of a model for the context windows of its models, once. Raises ConfigError."""
@@ -224,6 +245,11 @@ class Models(AbstractAsyncContextManager["Models"]):
         mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
         agents = (f"{AGENT_PREFIX}/{name}" for name in self._settings.agents)
         return tuple(name for name in dict.fromkeys((*single, *mixed, *agents)) if not self.is_for_tests(name))
+
+    def key_variables(self, name: str) -> tuple[str, ...]:
+        """The variables of the keys of the model's provider, if it has several."""
+        endpoint = self._settings.providers.get(name.partition("/")[0])
+        return () if endpoint is None else tuple(each.variable for each in endpoint.keys)
 
     def facts(self, name: str) -> ModelFacts:
         """What is known about a model without opening it."""

@@ -23,6 +23,7 @@ from alipes.kernel.turns import (
     ToolFinished,
     ToolStarted,
     TurnEnded,
+    TurnParked,
     TurnStarted,
 )
 from alipes.store.ports.archive import TurnFacts
@@ -37,6 +38,8 @@ class TurnProgress:
 
     def __init__(self, attempt: int = 0) -> None:
         self.attempt = attempt
+        self.parked = False
+        """It waits for a limit; its next start is no new attempt."""
         self._messages = 0
         self._from_journal: list[Message] = []
         """Delivered from the journal: the bus may bring these again."""
@@ -182,6 +185,10 @@ class SessionFollower:
     def _deliver(self, turn: str, event: Event) -> None:
         progress = self._turns.get(turn)
         match event:
+            case TurnParked() if progress is not None:
+                progress.parked = True
+            case TurnStarted(attempt=attempt) if progress is not None and progress.parked:
+                progress.parked, progress.attempt = False, attempt
             case TurnStarted(attempt=attempt):
                 if progress is not None:
                     self._restart(turn, progress, attempt)

@@ -49,6 +49,8 @@ class SessionDefaults(Struct, frozen=True):
     """Seconds without an event after which a turn is stopped; zero: never."""
     max_subagent_seconds: float = 0.0
     """How long a subagent may run; zero: no limit."""
+    waits_for_limits: bool = False
+    """Turns may wait for the limit of a provider."""
     background: BackgroundWork | None = None
     """Processes that sessions run between their turns."""
     workdir: str = ""
@@ -69,6 +71,8 @@ class SessionActivity:
         self.busy: set[str] = set()
         self.changed = asyncio.Event()
         """Set whenever a session becomes idle."""
+        self.parked = asyncio.Event()
+        """Set whenever a turn of this process begins to wait for a limit."""
         self.final_turns: dict[str, str] = {}
         """By session, the last turn to run here: the process exits, and others run the next one."""
 

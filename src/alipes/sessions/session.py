@@ -35,6 +35,7 @@ from alipes.sessions.turn_runner import (
     notify_left,
     notify_stop,
     notify_subagent_ended,
+    park_turn,
     take_steered,
     watch_time_limits,
     write_ending,
@@ -50,6 +51,10 @@ GRACE = 1.5
 LEAVE_SECONDS = 30.0
 """Seconds that plugins have to handle stops when the process exits, whatever their deadlines allow."""
 MailboxItem: TypeAlias = Op | TurnOutcome | StepBoundary
+
+
+def _is_fenced(outcome: TurnOutcome) -> bool:
+    return outcome.ending is None and outcome.limit is None
 
 
 async def claim_turn(key: str, services: SessionServices, *, keep_lease: bool = False) -> RunningTurn | None:
@@ -179,7 +184,9 @@ class Session:
                 self._services.questions.answer(op)
             case Reset():
                 self._left[op.session] = op
-                if self._running is not None and self._running.turn.session == op.session:
+                if self._running is None:
+                    await self._start_next_turn(turns)  # one that waits for a limit ends
+                elif self._running.turn.session == op.session:
                     stop = Stop(op.reason, op.invalidation_reason, self._running.turn.id)
                     await self._interrupt(stop, turns)
 
@@ -240,7 +247,7 @@ class Session:
     def _on_done(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
         if running.abandoned or (not task.cancelled() and task.exception() is not None):
             return  # its end is written; or the store failed and the whole group is ending
-        if not task.cancelled() and (running.stop is None or task.result().ending is None):
+        if not task.cancelled() and (running.stop is None or _is_fenced(task.result())):
             self._mailbox.put_nowait(task.result())
         elif running.stop is not None:
             self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
@@ -252,12 +259,16 @@ class Session:
         running, store = self._running, self._services.store
         if running is None or (stop.turn and stop.turn != running.turn.id):
             if stop.turn and await store.sessions.unfinished(self.key):
-                # it is queued: its claim will find this
+                # it is queued or waits for a limit: its claim will find this
                 await store.turns.put_op(self.key, stop)
+                if running is None:
+                    await self._start_next_turn(group)
             return
         task = running.task
         assert task is not None
         if running.stop is not None or task.done():
+            if running.stop is None and not task.cancelled() and task.exception() is None and task.result().limit:
+                await store.turns.put_op(self.key, structs.replace(stop, turn=running.turn.id))
             return
         if stop.invalidation_reason == "stop_command" and not running.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
@@ -326,6 +337,9 @@ class Session:
         turn, session, subagents = running.turn, running.turn.session, self._services.subagents
         self._running, self._last_ended = None, turn.id
         self._was_set_up[session] = running.started or self._was_set_up.get(session, not running.first_in_session)
+        if outcome.limit is not None:
+            await park_turn(running, self._services, outcome.limit)
+            return
         if ending is None:
             subagents.forget(turn.inbound)
             running.release()

@@ -119,7 +119,16 @@ class Sessions:
             self.activity.busy.update(suspects)
             self._group.create_task(self._resume_one_by_one(suspects), name="recovery")
             self._group.create_task(self._store.dispatcher.run(self._on_op, self.activity.busy), name="dispatcher")
+            await self._resume_parked(self._group)
             self._open.set()
+
+    async def _resume_parked(self, group: asyncio.TaskGroup) -> None:
+        turns, workdir = self._store.turns, self.defaults.workdir
+        if not self._store.clustered and (self.defaults.waits_for_limits or await turns.list_parked(workdir)):
+            from alipes.sessions.parked_turns import resume_parked  # noqa: PLC0415
+
+            resuming = resume_parked(turns, self._store.dispatcher.wake, self.activity.parked, workdir=workdir)
+            group.create_task(resuming, name="parked turns")
 
     async def _resume_one_by_one(self, keys: Iterable[str]) -> None:
         """Resume suspect turns one after the other, so that one that kills the process is the only one

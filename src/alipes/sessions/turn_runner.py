@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import math
+import random
+import time
 from collections.abc import Callable
 
 from msgspec import structs
 
 from alipes.agent.loop import run_turn
 from alipes.agent.transcript_repair import count_calls
-from alipes.kernel.errors import AlipesError, Fenced, StoreError
-from alipes.kernel.formatting import format_duration, format_excerpt, strip_object_addresses
+from alipes.kernel.errors import AlipesError, Fenced, LimitReached, StoreError
+from alipes.kernel.formatting import format_clock, format_duration, format_excerpt, strip_object_addresses
 from alipes.kernel.messages import Message, notice
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
@@ -25,6 +27,7 @@ from alipes.kernel.turns import (
     ToolFinished,
     ToolStarted,
     TurnEnded,
+    TurnParked,
     TurnStarted,
 )
 from alipes.plugins import specs
@@ -36,6 +39,8 @@ from alipes.sessions.subagents.text import summary_of
 from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
 
 log = logging.getLogger(__name__)
+MAX_SPREAD_S = 3.0
+"""Turns that wait for the same limit resume up to this much later than it, not all at the same moment."""
 LOST_PROCESSES = (
     "These background processes no longer run, because the process of alipes that started them has ended: {}. "
     "Start them again if they are still needed."
@@ -68,6 +73,8 @@ class TurnRunner:
             except Fenced:
                 log.warning("turn %s is run by another process now", turn.id)
                 return TurnOutcome(running, None)
+            except LimitReached as limit:
+                return TurnOutcome(running, None, limit=limit)
             except StoreError:
                 raise
             except AlipesError as error:
@@ -203,6 +210,25 @@ async def write_ending(
     await services.store.turns.finish(turn, ended.ending, ended.detail, *closing, owed=outbound)
     if shown and origin is not None:
         services.store.bus.publish(Envelope(origin.address.key, "", Notice(shown)))
+
+
+async def park_turn(running: RunningTurn, services: SessionServices, limit: LimitReached) -> None:
+    """Write when the turn resumes, tell the person, and let go of it. Its session is released with the next claim."""
+    turn, store = running.turn, services.store
+    until = time.time() + limit.seconds + random.uniform(0.0, min(MAX_SPREAD_S, limit.seconds / 20))
+    text = f"{str(limit).rstrip('. ')}. Resumes at {format_clock(until)}; /stop ends the wait."
+    owed = tuple(
+        structs.replace(each, id=f"{each.id}:{turn.epoch}") for each in services.defaults.outbound(turn, Notice(text))
+    )
+    try:
+        await store.turns.park(turn, until, text, owed=owed)
+    except Fenced:
+        log.warning("turn %s is run by another process now", turn.id)
+        running.release()
+        return
+    store.bus.publish(running.envelope(TurnParked(turn.id, until, text)))
+    services.activity.parked.set()
+    await notify_end(running, services, "suspended", text, closing=())
 
 
 async def take_steered(boundary: StepBoundary, services: SessionServices) -> None:

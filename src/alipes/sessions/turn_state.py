@@ -5,6 +5,7 @@ import time
 
 from msgspec import Struct
 
+from alipes.kernel.errors import LimitReached
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Ending,
@@ -28,8 +29,10 @@ class TurnOutcome(Struct, frozen=True):
 
     running: "RunningTurn"
     ending: Ending | None
-    """None: fenced, so another process writes the ending."""
+    """None: fenced, so another process writes the ending; or it waits for a limit."""
     detail: str = ""
+    limit: LimitReached | None = None
+    """It waits for this limit."""
 
 
 class StepBoundary(Struct, frozen=True):

@@ -71,7 +71,7 @@ NEW_TABLES = {
     *("approvals", "untrusted_sources", "usage_sums", "search_trigrams", "search_progress", "message_vectors"),
     *("schedules", "schedule_runs", "schedule_posts", "prompt_sections", "skill_uses"),
     *("memory_snapshots", "memory_changes", "proposals", "browsers", "login_codes", "questions", "session_usage_sums"),
-    *("background_processes", "untrusted_writes", "shared_conversations"),
+    *("background_processes", "untrusted_writes", "shared_conversations", "key_rests", "key_usage"),
 }
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {

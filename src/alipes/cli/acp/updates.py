@@ -39,6 +39,7 @@ from alipes.kernel.turns import (
     ToolProgress,
     ToolStarted,
     TurnEnded,
+    TurnParked,
     TurnStarted,
 )
 from alipes.plugins.registry import Contributions
@@ -113,8 +114,8 @@ class EventTranslator:
                 return [say(f"\n\n*{format_retraction(reason)}*\n\n")] if partial else []
             case Notice(live=True) if turn in self._retrying:
                 return []  # one line, as it cannot be updated
-            case Notice(text):
-                (self._retrying.add if event.live else self._retrying.discard)(turn)
+            case Notice(text) | TurnParked(text=text):
+                (self._retrying.add if isinstance(event, Notice) and event.live else self._retrying.discard)(turn)
                 return [think(f"{text}\n")]
             case TurnStarted() if line := format_resumption(event):
                 return [think(f"{line}\n")]

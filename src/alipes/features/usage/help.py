@@ -4,7 +4,7 @@ USAGE = """\
 usage: alipes usage [--days N] [--json]
 
 Token usage and cost of the last N days, including today: a bar for each day, and totals
-by model, conversation, task (answers, compaction, titles, ...) and tool. Calls without a
+by model, conversation, task (answers, compaction, titles, ...), tool and key. Calls without a
 known price are marked; their tokens count, their cost does not.
 
 options:

@@ -42,6 +42,8 @@ class UsageReport(Struct, frozen=True):
     by_session: tuple[UsageSum, ...]
     by_task: tuple[UsageSum, ...]
     by_tool: tuple[UsageSum, ...]
+    by_key: tuple[UsageSum, ...]
+    """By the variable of the key, for providers that have several."""
     titles: dict[str, str]
     """By session, for those that still exist."""
 
@@ -59,6 +61,7 @@ async def report(archive: Archive, days: int, clock: Callable[[], float] = time.
         by_session=sessions,
         by_task=await by("task"),
         by_tool=await by("tool"),
+        by_key=await by("key"),
         titles=await _titles(archive, [each.name for each in sessions[:MOST]]),
     )
 
@@ -94,7 +97,10 @@ def lines(report: UsageReport) -> list[str]:
         ("by conversation", sessions),
         ("by task", [("answers" if each.name == "answer" else each.name, spent(each)) for each in report.by_task]),
         ("by tool", [(each.name or NO_TOOL, spent(each)) for each in report.by_tool]),
+        ("by key", [(each.name, spent(each)) for each in report.by_key]),
     ):
+        if not rows:
+            continue
         table = format_columns([(f"  {name}", text or " ") for name, text in rows])
         output += ["", head, *(line.rstrip() for line in table.splitlines())]
     return output

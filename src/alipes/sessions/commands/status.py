@@ -1,11 +1,13 @@
 """Commands that show or set state: model, effort, status, plugins."""
 
+from alipes.kernel.api_keys import describe_keys
 from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import (
     ID,
     did_you_mean,
     format_ago,
+    format_clock,
     format_columns,
     format_cost,
     format_count,
@@ -94,8 +96,18 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
         rows.append(("context", await _fill(context, standing.session, name)))
         usage = await context.store.archive.usage(session=standing.session)
         rows.append(("cost", format_cost(usage.usage, usage.calls, usage.unpriced)))
+        rows.append(("keys", await _keys(context, standing.session, name)))
         rows.append(("background", _background(context, standing.session)))
     return CommandReply(format_columns(rows))
+
+
+async def _keys(context: CommandContext, session: str, name: str) -> str:
+    """The keys of the model's provider if it has several, each by its variable: which rest, and which is used."""
+    variables = context.services.models.key_variables(name)
+    if not variables:
+        return ""
+    rests, last = await context.store.provider_keys.look(name.partition("/")[0], session)
+    return describe_keys(variables, rests, last, context.clock())
 
 
 def _background(context: CommandContext, session: str) -> str:
@@ -123,6 +135,8 @@ def _now(waiting: tuple[PendingTurn, ...], now: float) -> str:
     first = waiting[0]
     if first.started_at is None:
         return f"about to start {format_excerpt(first.text, 40)}"
+    if first.resumes_at > now:
+        return f"waits for a limit until {format_clock(first.resumes_at, now)}: {format_excerpt(first.text, 40)}"
     return f"working for {format_duration(now - first.started_at)} on {format_excerpt(first.text, 40)}"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alipes.store.sql.connection import Database
 
 Tables = TypeVar("Tables")
-UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
+UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool", "key"]
 
 
 class UsageSum(Struct, frozen=True):
@@ -64,6 +64,8 @@ class TurnFacts(Struct, frozen=True):
     """Queued, and kept back by a stop."""
     results: frozenset[str] = frozenset()
     """While it is unfinished: the tool calls with a recorded result, by id."""
+    resume_at: float = 0.0
+    """When it continues, if it waits for a limit; 0: it does not wait."""
 
 
 class StoreFacts(Struct, frozen=True):

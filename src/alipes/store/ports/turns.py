@@ -63,6 +63,15 @@ class TurnStore(Protocol):
         """Write the ending and, in the same transaction, the messages that close the transcript and the
         messages to send."""
 
+    async def park(self, turn: Turn, until: float, reason: str, *, owed: tuple[Outbound, ...] = ()) -> None:
+        """The turn waits for the limit of its provider: it cannot be claimed before `until` (seconds since the epoch),
+        unless it is stopped or its conversation is left. `owed`: messages to send, queued in the same transaction.
+        Raises `Fenced`."""
+
+    async def list_parked(self, workdir: str = "") -> tuple[tuple[str, float], ...]:
+        """Keys with a parked turn, and when it can be claimed, first ones first; only those that work in `workdir` or
+        nowhere, if it is given."""
+
     async def release(self, key: str) -> None:
         """Release the session so that another process can claim it."""
 

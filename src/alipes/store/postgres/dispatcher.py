@@ -22,7 +22,8 @@ POLL_S = 1.0
 TAKE_TIMEOUT_S = 5.0
 OnOp = Callable[[str, Op], None]
 _HELD_WITH_WORK = """SELECT l.key FROM leases l WHERE l.holder = %s AND EXISTS (
-    SELECT 1 FROM turns t WHERE t.key = l.key AND t.ending IS NULL AND t.held = 0)"""
+    SELECT 1 FROM turns t WHERE t.key = l.key AND t.ending IS NULL AND t.held = 0)
+    AND NOT is_parked(l.key, extract(epoch FROM clock_timestamp())::double precision)"""
 
 
 class PostgresDispatcher:

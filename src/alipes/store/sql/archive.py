@@ -53,6 +53,7 @@ _GROUPS: dict[UsageGrouping, str] = {
     "model": "model",
     "task": "task",
     "tool": "tool",
+    "key": "variable",
 }
 
 
@@ -239,24 +240,29 @@ def _list_by_title(db: Connection, start: str) -> list[SessionFacts]:
 
 
 def _load_turn(db: Connection, id: str) -> TurnFacts | None:
-    sql = "SELECT number, session_id, inbound, ending, detail, attempts, created, ended, held FROM turns WHERE id = ?"
+    sql = """SELECT number, session_id, inbound, ending, detail, attempts, created, ended, held, resume_at
+        FROM turns WHERE id = ?"""
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
-    number, session, text, ending, detail, attempts, created, ended, held = row
+    number, session, text, ending, detail, attempts, created, ended, held, resume_at = row
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
     said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
     inbound, (spent,) = Decoders.inbound.decode(text), sum_usage(db, "''", turn=id)
     sql = "SELECT call_id FROM tool_calls WHERE turn_number = ? AND result IS NOT NULL"
     done = frozenset(call for (call,) in db.execute(sql, (number,)))
-    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, bool(held), done)
+    times = (attempts, created, ended, said, spent, bool(held), done)
+    return TurnFacts(id, session, inbound, ending, detail, *times, resume_at=0.0 if ending else resume_at)
 
 
 def sum_usage(db: Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
     year, month, day, *_ = time.localtime()
     midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
-    single = session or turn or group in (_GROUPS["turn"], _GROUPS["session"])
+    of_keys = group == _GROUPS["key"]
+    single = not of_keys and (session or turn or group in (_GROUPS["turn"], _GROUPS["session"]))
     sums, since = (_SUMS, "created >= ?") if single else (_RUNNING_SUMS, "quarter >= ?")
+    if of_keys:
+        sums = sums.replace("usage_sums", "key_usage")
     given = {"session_id = ?": session, "turn_id = ?": turn, since: midnight if single else int(midnight // 900)}
     conditions = {condition: value for condition, value in given.items() if value}
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from alipes.store.sql.api_keys import ApiKeyStore
     from alipes.store.sql.api_runs import ApiRunStore, ResponseStore
     from alipes.store.sql.browsers import BrowserStore
+    from alipes.store.sql.provider_keys import ProviderKeyStore
     from alipes.store.sql.shares import ShareStore
     from alipes.store.sql.transcript import TranscriptStore
 
@@ -122,6 +123,12 @@ class Store:
         from alipes.store.sql.api_keys import ApiKeyStore  # noqa: PLC0415
 
         return ApiKeyStore(self.database)
+
+    @cached_property
+    def provider_keys(self) -> "ProviderKeyStore":
+        from alipes.store.sql.provider_keys import ProviderKeyStore  # noqa: PLC0415
+
+        return ProviderKeyStore(self.database)
 
     @cached_property
     def browsers(self) -> "BrowserStore":

@@ -37,6 +37,14 @@ _READY_OPS = """
     WHERE key = :key AND NOT (kind = 'stop' AND turn_id IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
+HEAD = """
+    SELECT turns.number, resume_at > :now AND turns.session_id = leases.session_id AND NOT EXISTS (
+        SELECT 1 FROM pending_ops WHERE pending_ops.key = :key AND (
+            kind = 'stop' AND turn_id IN ('', turns.id)
+            OR kind = 'reset' AND pending_ops.session_id = turns.session_id))
+    FROM turns JOIN leases ON leases.key = turns.key WHERE turns.key = :key AND ending IS NULL AND held = 0
+    ORDER BY turns.number LIMIT 1"""
+"""The oldest unfinished turn of a key, and whether it is parked: it waits for a limit, and nobody stopped it."""
 _OTHER_WORK = """
     SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND held = 0 AND number != :number
     UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
@@ -88,16 +96,16 @@ class SqlTurns:
         return await self._database.run(lambda db: self._claim(db, key, opening, now, release=release), sync=False)
 
     def _claim(self, db: Connection, key: str, opening: OpeningMessages, now: float, *, release: bool) -> Turn | None:
-        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
-        (number,) = db.execute(sql, (key,)).fetchone()
-        if number is None:
+        number, parked = db.execute(HEAD, {"key": key, "now": now}).fetchone() or (None, False)
+        if number is None or parked:
             if release:
                 db.execute(_RELEASE, (key, self._processes.own_name))
             return None
         _require_free(db, key, self._processes)
         sql = "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch"
         (epoch,) = db.execute(sql, (self._processes.own_name, key)).fetchone()
-        sql = "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?"
+        sql = """UPDATE turns SET epoch = ?, attempts = attempts + 1, resume_at = 0, detail = '',
+            started = coalesce(started, ?) WHERE number = ?"""
         db.execute(sql, (epoch, now, number))
         turn = load_turn(db, number)
         if not (messages := opening(turn)):
@@ -164,6 +172,25 @@ class SqlTurns:
         # if this is lost, the resumed turn finds its complete answer and ends in the same way
         await self._database.run(work, sync=not (ending == "answered" and not rows and not outbox_rows))
 
+    async def park(self, turn: Turn, until: float, reason: str, *, owed: tuple[Outbound, ...] = ()) -> None:
+        outbox_rows, now = [outbox.make_outbox_row(outbound) for outbound in owed], self._clock()
+        reason = clean_text(reason)
+
+        def work(db: Connection) -> None:
+            number, _ = history.find_claimed_turn(db, turn)
+            # the attempts so far succeeded: they do not count towards those after which a turn is given up
+            sql = "UPDATE turns SET resume_at = ?, detail = ?, attempts = 1 WHERE number = ?"
+            db.execute(sql, (until, reason, number))
+            outbox.insert_outbound(db, outbox_rows, now)
+
+        await self._database.run(work, key=turn.key)
+
+    async def list_parked(self, workdir: str = "") -> tuple[tuple[str, float], ...]:
+        sql = """SELECT turns.key, min(resume_at) FROM turns JOIN sessions ON sessions.id = turns.session_id
+            WHERE resume_at > 0 AND ending IS NULL AND (?1 = '' OR workdir IN ('', ?1))
+            GROUP BY turns.key ORDER BY 2"""
+        return tuple((key, until) for key, until in await self._database.fetch_all(sql, clean_text(workdir)))
+
     async def release(self, key: str) -> None:
         # after a power cut this process is gone, and its lease with it
         await self._database.execute(_RELEASE, key, self._processes.own_name, sync=False)
@@ -184,13 +211,14 @@ class SqlTurns:
         sql = """SELECT turns.key, holder FROM turns LEFT JOIN leases USING (key)
             JOIN sessions ON sessions.id = turns.session_id
             WHERE ending IS NULL AND held = 0 AND (?1 = '' OR workdir IN ('', ?1))
-            GROUP BY turns.key, holder HAVING max(attempts) >= ?2 ORDER BY min(number)"""
-        unfinished = await self._database.fetch_all(sql, clean_text(workdir), begun)
+            GROUP BY turns.key, holder HAVING max(attempts) >= ?2 AND max(resume_at) <= ?3 ORDER BY min(number)"""
+        unfinished = await self._database.fetch_all(sql, clean_text(workdir), begun, self._clock())
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
 
     async def list_running(self, platform: str) -> tuple[str, ...]:
-        sql = "SELECT DISTINCT key FROM turns WHERE platform = ? AND ending IS NULL AND attempts > 0"
+        sql = """SELECT DISTINCT key FROM turns WHERE platform = ? AND ending IS NULL AND attempts > 0
+            AND resume_at = 0"""
         return tuple(key for (key,) in await self._database.fetch_all(sql, platform))
 
     async def holder(self, key: str) -> str | None:
@@ -203,7 +231,10 @@ class SqlTurns:
         return await self._database.fetch_one(sql, key) is not None
 
     async def is_abandoned(self, key: str) -> bool:
-        return await self.has_pending(key) and await self.holder(key) is None
+        if not await self.has_pending(key) or await self.holder(key) is not None:
+            return False
+        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL AND held = 0 AND resume_at > ?"
+        return await self._database.fetch_one(sql, key, self._clock()) is None
 
 
 def _require_free(db: Connection, key: str, processes: Liveness) -> None:
@@ -368,7 +399,7 @@ def insert_turn(db: Connection, row: TurnRow, session: str, busy: BusyMode) -> N
 
 def list_unfinished(db: Connection, key: str) -> tuple[PendingTurn, ...]:
     """The running turn, the queued ones, and the held ones, each in order."""
-    sql = """SELECT id, session_id, text, busy_mode, created, started, held FROM turns
+    sql = """SELECT held, resume_at, id, session_id, text, busy_mode, created, started FROM turns
         WHERE key = ? AND ending IS NULL ORDER BY held, number"""
     found = db.execute(sql, (key,)).fetchall()
-    return tuple(structs.replace(PendingTurn(*row), held=bool(held)) for *row, held in found)
+    return tuple(structs.replace(PendingTurn(*row), held=bool(held), resumes_at=at) for held, at, *row in found)

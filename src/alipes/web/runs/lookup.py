@@ -38,6 +38,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Number of starts; more than one after a restart of the process."""
     usage: Usage | None = None
     waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
+    resumes_at: float | None = None
+    """When it continues, if it waits for the limit of its model's provider."""
     held: tuple[str, ...] = ()
     """In the answer to a stop: the queued runs of the conversation that are kept back."""
 
@@ -105,7 +107,7 @@ class RunLookup:
             raise HttpProblem(404, f"no run {turn}", code="no_run")
         waits_for = self._runs.questions(facts.inbound.address.key, turn)
         queued: Status = "held" if facts.held else "queued"
-        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else queued
+        unfinished: Status = "waiting" if waits_for or facts.resume_at else "running" if facts.attempts else queued
         answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
         return Run(
             id=facts.id,
@@ -120,6 +122,7 @@ class RunLookup:
             attempts=facts.attempts,
             usage=facts.spent.usage if facts.spent.calls else None,
             waits_for=waits_for,
+            resumes_at=facts.resume_at or None,
         )
 
     async def platform(self, session: str) -> str:

@@ -10,6 +10,7 @@ from alipes.console.render import format_activity, format_cost, to_one_line, tru
 from alipes.console.styles import TerminalStyle, apply_style
 from alipes.console.width import display_width
 from alipes.kernel import turns
+from alipes.kernel.formatting import format_clock
 
 GAUGE_CELLS = 6
 GAUGE_WARN, GAUGE_BAD = 0.75, 0.9
@@ -152,6 +153,9 @@ class StatusLine:
             case turns.Notice(text):
                 if found := _RETRY.search(text):
                     self.activity, self._retry_at = "", self._clock() + float(found[1] or 0)
+            case turns.TurnParked(until=until):
+                self.activity, self._retry_at = f"paused until {format_clock(until)}", 0.0
+                self._tools.clear()
             case turns.TurnEnded(ending=ending) if ending != "steered":
                 self._began, self.activity, self._retry_at = None, "", 0.0
                 self._tools.clear()

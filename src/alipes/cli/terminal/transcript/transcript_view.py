@@ -324,7 +324,7 @@ class TranscriptView:
                     self.add_note(note)
             case turns.Retracted(reason):
                 self._retract(reason)
-            case turns.Notice(text, live=False):
+            case turns.Notice(text, live=False) | turns.TurnParked(text=text):
                 self.add_note(text)
             case turns.ApprovalAsked() | turns.QuestionAsked():
                 self.add_block(self._questions.ask(event, self._columns, self._style))

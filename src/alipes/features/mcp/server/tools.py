@@ -25,6 +25,7 @@ from alipes.kernel.turns import (
     Stop,
     ToolFinished,
     ToolStarted,
+    TurnParked,
     TurnStarted,
 )
 from alipes.store.sql.api_runs import ApiSession, SessionQuery
@@ -361,7 +362,7 @@ def _describe_event(event: Event | None) -> str:
             return "waiting for approval"
         case QuestionAsked():
             return "waiting for an answer"
-        case Notice(text):
+        case Notice(text) | TurnParked(text=text):
             return text
         case Said(message) if message.role == "assistant" and message.calls:
             return message.text.strip()[:200]

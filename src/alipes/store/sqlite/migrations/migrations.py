@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
-from alipes.store.sqlite.migrations import schema_14, schema_15, schema_16, schema_17, schema_18, schema_19
+from alipes.store.sqlite.migrations import schema_14, schema_15, schema_16, schema_17, schema_18, schema_19, schema_20
 
 """Expressions of indexes: a query that is to use one contains the same text."""
 _MODEL_CALLS = """CREATE VIEW model_calls AS
@@ -405,9 +405,10 @@ STEPS: Steps = {
     16: (17, schema_17.STATEMENTS),
     17: (18, schema_18.STATEMENTS),
     18: (19, schema_19.STATEMENTS),
+    19: (20, schema_20.STATEMENTS),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 19
+SCHEMA = 20
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:

@@ -92,6 +92,7 @@ export class LiveRun {
         return this.#transcript.nodes.addCallState(event.call, (line) =>
           line.setResult({ outcome: "ok", ...event.result, images: [], files: [], seconds: event.seconds }, 0));
       case "noted":
+      case "turn_parked":
         return this.#watcher.onNotice(event.text);
       case "approval_asked":
       case "asked":

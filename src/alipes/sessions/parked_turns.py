@@ -1,0 +1,31 @@
+"""Resumes turns that wait until the limit of a provider resets: a row with a time, and nothing of them runs meanwhile."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+from alipes.store.ports.turns import TurnStore
+
+POLL_S = 10.0
+"""How often to look for turns that another process parked before it ended."""
+
+
+async def resume_parked(
+    turns: TurnStore, wake: Callable[[str], Awaitable[None]], parked: asyncio.Event, *, workdir: str
+) -> None:
+    """Wake sessions whose turns may resume, until cancelled. `parked` is set whenever a turn is parked here; `workdir` as
+    in `list_parked`. In a cluster the dispatcher takes such sessions like any waiting one."""
+    while True:
+        parked.clear()
+        found = await turns.list_parked(workdir)
+        now = time.time()
+        for key, until in found:
+            if until <= now:
+                await wake(key)
+        left = min((until - now for _, until in found if until > now), default=math.inf)
+        try:
+            async with asyncio.timeout(min(left, POLL_S)):
+                await parked.wait()
+        except TimeoutError:
+            continue
