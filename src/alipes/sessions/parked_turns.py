@@ -1,4 +1,4 @@
-"""Resumes turns that wait until the limit of a provider resets: a row with a time, and nothing of them runs meanwhile."""
+"""Resumes turns that wait for the limit of a provider: meanwhile each is a row with a time, and nothing of it runs."""
 
 import asyncio
 import math
@@ -14,8 +14,10 @@ POLL_S = 10.0
 async def resume_parked(
     turns: TurnStore, wake: Callable[[str], Awaitable[None]], parked: asyncio.Event, *, workdir: str
 ) -> None:
-    """Wake sessions whose turns may resume, until cancelled. `parked` is set whenever a turn is parked here; `workdir` as
-    in `list_parked`. In a cluster the dispatcher takes such sessions like any waiting one."""
+    """Wake sessions whose turns may resume, until cancelled. In a cluster the dispatcher takes them like any waiting one.
+
+    `parked` is set whenever a turn is parked here; `workdir` as in `list_parked`.
+    """
     while True:
         parked.clear()
         found = await turns.list_parked(workdir)

@@ -556,3 +556,19 @@ def test_folders_above_a_private_folder_are_private_too(tmp_path):
     make_private_tree(tmp_path / "home" / "sandbox" / "state")
     for folder in ("home", "home/sandbox", "home/sandbox/state"):
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_provider_may_have_several_keys_and_a_rule_for_limits(home):
+    text = """
+        [providers.mine]
+        base_url = "http://127.0.0.1:9/v1"
+        key_env = ["FIRST", "MISSING", "SECOND"]
+        on_limit = "wait"
+        """
+    endpoint = load_settings(write(home, text), {"FIRST": "one", "SECOND": "two"}).providers["mine"]
+    assert (endpoint.key_env, endpoint.key.reveal(), endpoint.on_limit) == ("FIRST", "one", "wait")
+    assert [(each.variable, each.key.reveal()) for each in endpoint.keys] == [("FIRST", "one"), ("SECOND", "two")]
+    single = load_settings(write(home, text), {"SECOND": "two"}).providers["mine"]
+    assert (single.key_env, single.key.reveal(), single.keys) == ("SECOND", "two", ())
+    none = load_settings(write(home, text), {}).providers["mine"]
+    assert (none.key_env, bool(none.key)) == ("FIRST", False)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
+from alipes.kernel.api_keys import KeyRest
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import format_clock
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import ModelReply, SessionChanged, TurnEnded, Usage
@@ -43,6 +46,9 @@ class Shop:
 
     async def list_names(self):
         return self.names()
+
+    def key_variables(self, name):
+        return ("A_KEY", "B_KEY") if name == "p/big" else ()
 
     def own_tools(self, name):
         return {}
@@ -312,6 +318,26 @@ async def test_status_says_when_the_window_is_not_known(tmp_path):
         session = (await desk.house.store.sessions.active(KEY)).session
         await desk.house.store.sessions.configure(session, model="gone/away")
         assert "the context window of gone/away is not known" in (await desk.type("/status")).text
+
+
+async def test_status_names_the_keys_of_the_provider_by_their_variables(tmp_path):
+    async with at_desk(tmp_path, "hi") as desk:
+        await desk.say("hello")
+        assert "keys" not in (await desk.type("/status")).text
+        await desk.type("/model p/big")
+        store, session = desk.house.store, (await desk.house.store.sessions.active(KEY)).session
+        await store.provider_keys.rest("p", KeyRest("A_KEY", "limit", desk.context.clock() + 3600))
+        await store.provider_keys.count("p", "B_KEY", session, "big", Usage(1, 1))
+        text = (await desk.type("/status")).text
+        assert re.search(r"keys +A_KEY \(at its limit until .*\), B_KEY \(used\)", text)
+
+
+async def test_status_tells_until_when_a_turn_waits_for_a_limit(tmp_path):
+    async with at_work(tmp_path) as (desk, _, _, _):
+        until = desk.context.clock() + 3600
+        await desk.house.store.database.execute("UPDATE turns SET resume_at = ?", until)
+        text = (await desk.type("/status")).text
+        assert f"waits for a limit until {format_clock(until)}: “first”" in text
 
 
 async def test_a_model_is_chosen_for_this_conversation_only(tmp_path):
