@@ -14,7 +14,7 @@ POLL_S = 10.0
 async def resume_parked(
     turns: TurnStore, wake: Callable[[str], Awaitable[None]], parked: asyncio.Event, *, workdir: str
 ) -> None:
-    """Wake sessions whose turns may resume, until cancelled. In a cluster the dispatcher takes them like any waiting one.
+    """Wake sessions whose turns may resume, until cancelled. In a cluster the dispatcher takes them like any other.
 
     `parked` is set whenever a turn is parked here; `workdir` as in `list_parked`.
     """
