@@ -5,16 +5,14 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.config.display import HIDDEN, is_secret_name, looks_secret, toml_key, toml_string
-from alipes.config.editor import change
+from alipes.config.display import HIDDEN, is_secret_name, looks_secret
 from alipes.config.environment import REFERENCE, current_variables, process_environment, read_variables
 from alipes.config.loader import load_settings
-from alipes.config.reader import KeyPath
 from alipes.config.settings import Settings
 from alipes.console.common import confirm, print_list
 from alipes.console.options import OptionParser, print_config_errors, whole_number
@@ -23,6 +21,7 @@ from alipes.features.mcp.cli.help import MCP
 from alipes.features.mcp.client.catalog import INSTRUCTIONS, ToolCatalog
 from alipes.features.mcp.client.server_log import read_log
 from alipes.features.mcp.client.token_store import make_store
+from alipes.features.mcp.config_file import add_server, hide_nothing, remove_server, write_servers
 from alipes.features.mcp.files import (
     PROGRAMS,
     FoundServer,
@@ -31,14 +30,12 @@ from alipes.features.mcp.files import (
     add_project_servers,
     expand,
     find_server,
-    forget_server,
     list_files,
-    move_secrets,
     read_project,
     read_servers,
     rewrite_references,
 )
-from alipes.features.mcp.settings import McpServerConfig, find_server_problem
+from alipes.features.mcp.settings import McpServerConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 
@@ -129,7 +126,7 @@ def _find_unset(settings: Settings, each: ProjectServer) -> str:
 
 def _list_one(settings: Settings, name: str, config: McpServerConfig) -> ListedServer:
     stored = ToolCatalog(settings.home / "mcp").find(name, config)
-    login = make_store(settings, _hide_nothing).read(name, config.url) if config.url else None
+    login = make_store(settings, hide_nothing).read(name, config.url) if config.url else None
     return ListedServer(
         name,
         "on" if config.is_on else "off",
@@ -140,10 +137,6 @@ def _list_one(settings: Settings, name: str, config: McpServerConfig) -> ListedS
         login is not None,
         config.problem,
     )
-
-
-def _hide_nothing(*_secrets: str) -> None:
-    """Nothing is shown that could contain a token."""
 
 
 def _describe_state(server: ListedServer) -> str:
@@ -171,15 +164,7 @@ def _add(given: McpArguments) -> int:
         url=options.url,
         headers=_parse_pairs(given, options.header, "--header"),
     )
-    if problem := find_server_problem(name, config):
-        raise ConfigError(f"The server {problem}" if "name" in problem else f"{name} {problem}")
-    if name in settings.mcp.servers:
-        raise ConfigError(f"There is an MCP server {name} already. Remove it first with `alipes mcp remove {name}`.")
-    known = current_variables(settings.paths)
-    if unset := [each for each in FoundServer(name, config, "").variables if not known.get(each)]:
-        missing = f"{', '.join(unset)}, which is not set: add it to {settings.paths.env}"
-        raise ConfigError(f"{name} needs the variable {missing} or to the environment.")
-    _write_servers(settings, {name: config})
+    add_server(settings, name, config)
     if options.no_test:
         print(f"Added {name}. Test it with `alipes mcp test {name}`.")
         return 0
@@ -203,54 +188,8 @@ def _parse_pairs(
     return pairs
 
 
-def _write_servers(
-    settings: Settings, servers: Mapping[str, McpServerConfig], copied: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Write servers into config.toml, and their secrets and the `copied` variables into `.env`. Returns what was
-    written there. Raises ConfigError."""
-    variables = current_variables(settings.paths)
-    values: dict[KeyPath, str | None] = {}
-    secrets = dict(copied or {})
-
-    def find_value(name: str) -> str:
-        return secrets.get(name) or variables.get(name)
-
-    for name, config in servers.items():
-        plain, moved = move_secrets(name, config, find_value)
-        secrets.update(moved)
-        values |= {("mcp", "servers", name, field): text for field, text in _format_fields(plain)}
-    new = {name: value for name, value in secrets.items() if variables.get(name) != value}
-    change(values, new, home=settings.home)
-    return new
-
-
-def _format_fields(config: McpServerConfig) -> list[tuple[str, str]]:
-    """The fields that are not the default, as `change` takes them."""
-    fields = [(field, str(getattr(config, field))) for field in ("command", "cwd", "url") if getattr(config, field)]
-    if config.args:
-        fields.append(("args", f"[{', '.join(map(toml_string, config.args))}]"))
-    for field, table in (("env", config.env), ("headers", config.headers)):
-        if table:
-            pairs = (f"{toml_key(key)} = {toml_string(text)}" for key, text in table.items())
-            fields.append((field, f"{{ {', '.join(pairs)} }}"))
-    return fields if config.enabled else [*fields, ("enabled", "false")]
-
-
 def _remove(given: McpArguments) -> int:
-    settings, name = load_settings(), given.name()
-    project = {each.found.name: each.found for each in read_project(settings.home, Path.cwd())}
-    if name in settings.mcp.servers:
-        change({("mcp", "servers", name): None}, home=settings.home)
-    elif name in project:
-        forget_server(settings.home, project[name])
-    else:
-        find_server(settings, name)
-    make_store(settings, _hide_nothing).remove(name)
-    ToolCatalog(settings.home / "mcp").forget(name)
-    if name in settings.mcp.servers:
-        print(f"Removed {name}. Variables that it used stay in {settings.paths.env}; see `alipes secrets list`.")
-    else:
-        print(f"{name} is no longer accepted. It is still in {project[name].config.source}.")
+    print(remove_server(load_settings(), given.name(), Path.cwd()))
     return 0
 
 
@@ -278,7 +217,7 @@ def _import(given: McpArguments) -> int:
         return 0
     if not given.options.yes and not confirm(f"Add {', '.join(servers)}? Their programs run as you.", "add them"):
         return 1
-    secrets = _write_servers(settings, servers, copied)
+    secrets = write_servers(settings, servers, copied)
     saved = f" {format_count(len(secrets), 'secret')} saved in {settings.paths.env}." if secrets else ""
     print(f"Added {', '.join(servers)}.{saved} Test one with `alipes mcp test NAME`.")
     return 0

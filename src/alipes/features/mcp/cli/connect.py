@@ -3,14 +3,10 @@
 import asyncio
 import os
 import sys
-import time
 import webbrowser
 from collections.abc import Coroutine
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
-
-from msgspec import Struct, structs
 
 from alipes.app import open_for_checks
 from alipes.config.extras import explain_missing
@@ -18,8 +14,7 @@ from alipes.config.settings import Settings
 from alipes.console.common import confirm, print_json
 from alipes.console.render import sanitize
 from alipes.console.stdio import is_terminal
-from alipes.features.mcp.client.connection import open_connection
-from alipes.features.mcp.client.definitions import PromptInfo, ResourceInfo, ServerInfo, only_tools
+from alipes.features.mcp.client.probe import ServerReport, probe
 from alipes.features.mcp.client.token_store import TokenStore, make_store
 from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.files import add_project_servers, find_server
@@ -28,31 +23,13 @@ from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.kernel.turns import Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import log_secrets
 
 T = TypeVar("T")
-START_TIMEOUT_S = 300.0
-"""Seconds that the server may take to start: it may be downloading itself. Turns wait less."""
 SHOWN = 20
 """Resources and prompts that are shown."""
-
-
-class ReportedTool(Struct, frozen=True):
-    name: str
-    effect: str
-    description: str
-
-
-class ServerReport(Struct, frozen=True):
-    name: str
-    seconds: float
-    """Until the server was connected and everything was listed."""
-    server: ServerInfo
-    tools: tuple[ReportedTool, ...]
-    resources: tuple[ResourceInfo, ...]
-    prompts: tuple[PromptInfo, ...]
 
 
 def run_test(settings: Settings, name: str, *, json: bool, trusted: bool) -> int:
@@ -74,28 +51,9 @@ def run_test(settings: Settings, name: str, *, json: bool, trusted: bool) -> int
 async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport:
     async with open_for_checks(settings, _ask_person) as app:
         config = find_server(app.settings, name)
-        if config.problem:
-            raise ConfigError(f"{name} is off: {config.problem}.")
-        config = structs.replace(config, start_timeout=max(config.start_timeout, START_TIMEOUT_S))
         servers = app.features.get(McpFeature).servers
         assert servers is not None
-        began = time.monotonic()
-        turn = _make_turn(trusted=trusted)
-        async with open_connection(name, config, servers.host, workdir=os.getcwd(), turn=turn) as connection:
-            seconds = round(time.monotonic() - began, 3)
-            with suppress(OSError):  # conversations list the tools themselves then
-                servers.catalog.record(name, config, only_tools(connection.offer, config.tools), connection.info)
-            offered = (each for each in connection.tools if not config.tools or each.name in config.tools)
-            tools = (
-                ReportedTool(each.name, "read" if each.read_only else "write", each.description) for each in offered
-            )
-            return ServerReport(name, seconds, connection.info, tuple(tools), connection.resources, connection.prompts)
-
-
-def _make_turn(*, trusted: bool) -> Turn:
-    """The person at the terminal is asked about connections of the server."""
-    address = Address("terminal", "mcp-test")
-    return Turn("", "", Inbound("", address, "terminal", "", workdir=os.getcwd(), trusted=trusted))
+        return await probe(servers, name, config, os.getcwd(), trusted=trusted)
 
 
 async def _ask_person(call: ToolCall, reason: str, _turn: Turn) -> ApprovalDecision:
