@@ -53,6 +53,20 @@ class PluginFacts(Struct, frozen=True):
     needs: tuple[str, ...] = ()
 
 
+class PluginOffer(Struct, frozen=True):
+    """A plugin that can be installed."""
+
+    name: str
+    version: str
+    description: str
+    sha256: str
+    """Of its files: installing needs it, so that nothing else is installed than what was shown."""
+    details: tuple[tuple[str, str], ...]
+    """Labels and texts for people: its source, what it adds, and what its code uses."""
+    problem: str = ""
+    """Why it cannot be installed."""
+
+
 class ServerControl(Protocol):
     """What only the process that serves can do and knows."""
 
@@ -85,6 +99,22 @@ class ServerControl(Protocol):
 
     async def check_plugin(self, name: str) -> Sequence[DoctorCheck]:
         """The checks of `alipes plugins doctor`. Raises `ConfigError`."""
+        ...
+
+    async def look_at_plugin(self, source: str) -> PluginOffer:
+        """Fetch the plugin of a source, and describe it. Raises `ConfigError`."""
+        ...
+
+    async def install_plugin(self, source: str, sha256: str) -> str:
+        """Install the plugin that was looked at; its name. Raises `ConfigError`."""
+        ...
+
+    async def check_plugin_removable(self, name: str) -> None:
+        """Raises `ConfigError` if `delete_plugin` could not delete it."""
+        ...
+
+    async def delete_plugin(self, name: str) -> None:
+        """Delete the folder of a plugin that is not enabled. Raises `ConfigError`."""
         ...
 
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:

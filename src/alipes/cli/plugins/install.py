@@ -44,7 +44,7 @@ def install(source: Source, options: InstallOptions) -> int:
     with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
         fetched = _fetch(source, stage, settings)
         name = fetched.found.name
-        _refuse_duplicate(directory, name)
+        refuse_duplicate(directory, name, settings)
         print_rows(describe.describe_plugin(fetched, source, reading.variables))
         if fetched.plan.error and options.packages:
             _print_note(f"{name} was not installed. To install it without its packages, add --no-packages.")
@@ -54,7 +54,7 @@ def install(source: Source, options: InstallOptions) -> int:
             _print_note("nothing installed")
             return 1
         packages = _install_packages(fetched, stage, options)
-        directory.install(name, fetched.folder, _make_version(source, fetched, packages))
+        directory.install(name, fetched.folder, make_version(source, fetched, packages))
         try:
             if options.enable:
                 enable(name)
@@ -89,7 +89,7 @@ def update(name: str, options: InstallOptions) -> int:
         fetched = _fetch(source, stage, settings)
         if fetched.found.name != name:
             raise ConfigError(f"{source} is now called {fetched.found.name}: install that one and remove {name}.")
-        pin = _make_version(source, fetched)
+        pin = make_version(source, fetched)
         if fetched.plan.error and options.packages:
             raise ConfigError(f"{name} was not updated: {fetched.plan.error}")
         wanted = fetched.plan.installed if options.packages else old.now.dependencies
@@ -106,7 +106,7 @@ def update(name: str, options: InstallOptions) -> int:
         if not agreed or (same_code and not installed):
             _print_note(f"{name} was not changed")
             return 1
-        pin = _make_version(source, fetched, installed)
+        pin = make_version(source, fetched, installed)
         directory.install(name, fetched.folder, pin)
         pins.accept_plugin(settings.home, find_plugin(name))
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
@@ -149,21 +149,25 @@ def remove(name: str, options: InstallOptions) -> int:
     reading = read_config()
     with open_plugin_directory(reading.paths) as directory:
         found = find_plugin(name)
-        if found.path is None or found.path.parent != directory.plugins:
-            if found.path is None and found.entry:
-                raise ConfigError(
-                    f"{name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
-                )
-            where = found.path or found.source
-            raise ConfigError(f"{name} is in {where}, not in the plugins folder: remove it there, or disable it.")
+        path = find_removable(directory, found)
         by_hand = "" if name in directory.installed else ", which was not installed by alipes"
-        if not options.yes and not confirm(f"Delete {found.path}{by_hand}?", "remove it"):
+        if not options.yes and not confirm(f"Delete {path}{by_hand}?", "remove it"):
             _print_note("nothing removed")
             return 1
         disable(name)
-        directory.delete(found.path.name)
+        directory.delete(path.name)
     print(f"{name} is disabled and removed.")
     return 0
+
+
+def find_removable(directory: PluginDirectory, found: DiscoveredPlugin) -> Path:
+    """The folder of a plugin that can be deleted. Raises ConfigError."""
+    if found.path is not None and found.path.parent == directory.plugins:
+        return found.path
+    if found.path is None and found.entry:
+        raise ConfigError(f"{found.name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`.")
+    where = found.path or found.source
+    raise ConfigError(f"{found.name} is in {where}, not in the plugins folder: remove it there, or disable it.")
 
 
 def _fetch(source: Source, stage: Path, settings: Settings) -> FetchedPlugin:
@@ -172,7 +176,8 @@ def _fetch(source: Source, stage: Path, settings: Settings) -> FetchedPlugin:
     return asyncio.run(fetch(source, stage, settings))
 
 
-def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
+def refuse_duplicate(directory: PluginDirectory, name: str, settings: Settings) -> None:
+    """Raises ConfigError if there is a plugin of this name."""
     if name in directory.installed:
         source = directory.installed[name].now.source
         raise ConfigError(f"{name} is already installed from {source}: use `alipes plugins update {name}`.")
@@ -180,7 +185,7 @@ def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
         raise ConfigError(
             f"{directory.plugins / name} already exists and was not installed by alipes: move it away first."
         )
-    if other := next((each for each in find_plugins(build_settings(read_config())) if each.name == name), None):
+    if other := next((each for each in find_plugins(settings) if each.name == name), None):
         raise ConfigError(f"Plugin {name} already exists in {other.path or other.source}: remove it first.")
 
 
@@ -196,9 +201,10 @@ def _install_packages(fetched: FetchedPlugin, stage: Path, options: InstallOptio
     return plan.installed
 
 
-def _make_version(
+def make_version(
     source: Source, fetched: FetchedPlugin, dependencies: tuple[InstalledPackage, ...] = ()
 ) -> PluginVersion:
+    """What is kept of an installed version."""
     return PluginVersion(
         source,
         fetched.exact,

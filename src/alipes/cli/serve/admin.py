@@ -7,21 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from alipes.cli.doctor import DoctorReport
 from alipes.cli.plugins.list import check_needs, list_plugins, list_powers
+from alipes.cli.plugins.offer import check_removable, delete, install, look_at
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.signals import ExitRequest
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.messengers import MESSENGERS
 from alipes.config.paths import PROFILE_VARIABLE
+from alipes.config.settings import Settings
 from alipes.core.app import App
 from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import find_plugins
 from alipes.runtime.processes.child import open_child
-from alipes.web.control import CheckStatus, DoctorCheck, PlatformStatus, PluginFacts
+from alipes.web.control import CheckStatus, DoctorCheck, PlatformStatus, PluginFacts, PluginOffer
 
 T = TypeVar("T")
 DOCTOR_TIMEOUT_S = 120.0
@@ -101,6 +104,24 @@ class ServeControl:
 
     async def check_plugin(self, name: str) -> Sequence[DoctorCheck]:
         return self._to_checks(await self._run("plugins", "doctor", name, "--json", into=list[CheckResult]))
+
+    async def look_at_plugin(self, source: str) -> PluginOffer:
+        found = await look_at(await self._load(), source)
+        details = tuple((label, self._app.secrets(text)) for label, text in found.details)
+        return structs.replace(found, details=details)
+
+    async def install_plugin(self, source: str, sha256: str) -> str:
+        return await install(await self._load(), source, sha256)
+
+    async def check_plugin_removable(self, name: str) -> None:
+        await asyncio.to_thread(check_removable, await self._load(), name)
+
+    async def delete_plugin(self, name: str) -> None:
+        await asyncio.to_thread(delete, await self._load(), name)
+
+    async def _load(self) -> Settings:
+        """The settings as the files are now."""
+        return await asyncio.to_thread(load_settings, self._app.settings.home, self.environ)
 
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
         words = ["doctor", "--json", *(["--live"] if live else [])]

@@ -1,9 +1,9 @@
-"""Endpoints for skills: list, read, switch off, accept, roll back, remove."""
+"""Endpoints for skills: list, read, add, check, switch off, accept, roll back, remove."""
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
@@ -15,11 +15,16 @@ from alipes.features.skills.commands import describe_change
 from alipes.features.skills.feature import SkillsFeature
 from alipes.features.skills.skill import Skill, SkillOrigin, SkillState
 from alipes.features.skills.skills import MIN_HASH_CHARS, list_files, read_body
+from alipes.features.skills.sources import FoundSkill, OfferedSkill, SkillSources
 from alipes.features.skills.store import SkillUsage
 from alipes.features.skills.versions import SkillVersion, hash_files, read_folder
 from alipes.kernel.errors import ConfigError, ToolError
+from alipes.tools.common import make_places
 from alipes.web.control import ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response, no_content
+
+if TYPE_CHECKING:
+    from alipes.features.skills.scan import SkillFinding
 
 Hash: TypeAlias = Annotated[str, Meta(min_length=MIN_HASH_CHARS, max_length=64)]
 OWNER = ""
@@ -94,9 +99,42 @@ class SkillRollbackDocument(Struct, frozen=True):
     diff: str
 
 
+class SkillSource(Struct, frozen=True, forbid_unknown_fields=True):
+    source: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    """A folder of the server, the address of a Git repository or archive, or `owner/name` on GitHub."""
+
+
+class OfferedSkills(Struct, frozen=True):
+    skills: tuple[OfferedSkill, ...]
+
+
+class NewSkill(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `source` that was looked at, with `name` and `sha256` of one of its skills; or the `text` of a new one."""
+
+    source: Annotated[str, Meta(max_length=2_000)] = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    sha256: Annotated[str, Meta(max_length=64)] = ""
+    text: Annotated[str, Meta(max_length=200_000)] = ""
+    """SKILL.md as a whole, with the name and description at its start."""
+
+
+class SkillRemark(Struct, frozen=True):
+    place: str
+    """File and line."""
+    kind: str
+    """`hidden text`, `secret`, `command` or `instruction`."""
+    says: str
+
+
+class SkillCheck(Struct, frozen=True):
+    remarks: tuple[SkillRemark, ...]
+    """What a person should look at before the skill is used."""
+
+
 class SkillEndpoints:
     def __init__(self, feature: SkillsFeature, control: ServerControl) -> None:
         self._app, self._control, self._skills = feature.app, control, feature.skills
+        self._sources = SkillSources(feature.app.settings, self._describe_found)
 
     @ApiEndpoint("GET", "/v1/skills", "admin", readable=True, answer=SkillList)
     async def list(self, _call: ApiCall) -> Response:
@@ -132,6 +170,47 @@ class SkillEndpoints:
             await self._skills.remove(skill.name, skill)
         self._app.store.changes.announce("skill", skill.name)
         return no_content()
+
+    @ApiEndpoint("POST", "/v1/skills/look", "admin", body=SkillSource, answer=OfferedSkills, errors=(409,))
+    async def look_at_source(self, call: ApiCall) -> Response:
+        """Fetch a source, and describe the skills in it. Nothing is installed."""
+        body: SkillSource = call.body
+        with refuse_invalid(409, "source"):
+            return json_response(OfferedSkills(await self._sources.look(body.source)))
+
+    @ApiEndpoint("POST", "/v1/skills", "admin", body=NewSkill, answer=SkillDetails, status=201, errors=(409,))
+    async def add(self, call: ApiCall) -> Response:
+        """Install a skill exactly as it was looked at, or write a new one."""
+        body: NewSkill = call.body
+        with refuse_invalid(409, "skill"):
+            name = body.name
+            if body.text:
+                name = await self._sources.create(body.text)
+            else:
+                await self._sources.install(body.source, name, body.sha256)
+            skill = await self._skills.find_any(self._app.workdir, name)
+        self._app.store.changes.announce("skill", name)
+        return json_response(await self._describe(skill), 201)
+
+    @ApiEndpoint("POST", "/v1/skills/{name}/check", "admin", answer=SkillCheck, errors=(409,))
+    async def check(self, call: ApiCall) -> Response:
+        """Look in the files of a skill for hidden text, secrets, dangerous commands and instructions against rules."""
+        skill = await self._find(call)
+        with refuse_invalid(409):
+            found = await asyncio.to_thread(self._scan, skill)
+        mask = self._app.secrets
+        return json_response(SkillCheck(tuple(SkillRemark(each.place, each.kind, mask(each.says)) for each in found)))
+
+    def _scan(self, skill: Skill) -> "tuple[SkillFinding, ...]":
+        from alipes.features.skills.scan import scan_skill  # noqa: PLC0415
+
+        return tuple(scan_skill(read_folder(Path(skill.folder)), make_places(self._app.settings)))
+
+    def _describe_found(self, found: FoundSkill, source: str) -> tuple[tuple[str, str], ...]:
+        from alipes.features.skills.cli.describe import describe_skill  # noqa: PLC0415
+
+        rows = describe_skill(self._app.settings, found.skill, found.files, source, found.folder)
+        return tuple((label, self._app.secrets(text)) for label, text in rows if label)
 
     @ApiEndpoint("POST", "/v1/skills/{name}/accept", "admin", body=AcceptBody, answer=SkillDetails, errors=(409,))
     async def accept(self, call: ApiCall) -> Response:

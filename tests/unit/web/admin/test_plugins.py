@@ -70,3 +70,41 @@ async def test_only_an_admin_may_change_plugins(tmp_path):
         for by in ("page", "ann", "reader"):
             await api.call("POST", "/plugins/ways/enable", by=by, status=403)
             await api.get("/plugins", by=by, status=200 if by == "page" else 403)
+
+
+async def test_a_plugin_is_looked_at_installed_enabled_and_removed(tmp_path):
+    source = native(tmp_path / "source")
+    async with open_admin(tmp_path / "home") as api:
+        offer = await api.call("POST", "/plugins/look", {"source": str(source)})
+        assert (offer["name"], offer["version"], offer["problem"]) == ("ways", "1.0", "")
+        assert ["tools", "look_up"] in offer["details"]
+        assert (await api.get("/plugins"))["plugins"] == []
+        body = {"source": str(source), "sha256": offer["sha256"]}
+        done = await api.call("POST", "/plugins", body, status=201)
+        assert done["plugin"]["state"] == "disabled"
+        again = await api.call("POST", "/plugins/look", {"source": str(source)}, status=409)
+        assert "already" in again["detail"]
+        assert (await api.call("POST", "/plugins/ways/enable"))["plugin"]["state"] == "on"
+        await api.call("DELETE", "/plugins/ways", status=204)
+        assert (await api.get("/plugins"))["plugins"] == []
+    assert not (tmp_path / "home" / "plugins" / "ways").exists()
+
+
+async def test_a_plugin_that_changed_since_it_was_looked_at_is_not_installed(tmp_path):
+    source = native(tmp_path / "source")
+    async with open_admin(tmp_path / "home") as api:
+        offer = await api.call("POST", "/plugins/look", {"source": str(source)})
+        (source / "__init__.py").write_text("import os\n")
+        body = {"source": str(source), "sha256": offer["sha256"]}
+        assert "look at it again" in (await api.call("POST", "/plugins", body, status=409))["detail"]
+        assert (await api.get("/plugins"))["plugins"] == []
+
+
+async def test_a_source_without_a_plugin_says_so_and_only_an_admin_installs(tmp_path):
+    (tmp_path / "empty").mkdir()
+    async with open_admin(tmp_path / "home") as api:
+        refused = await api.call("POST", "/plugins/look", {"source": str(tmp_path / "empty")}, status=409)
+        assert "empty" in refused["detail"] or "plugin" in refused["detail"]
+        for by in ("page", "ann", "reader"):
+            await api.call("POST", "/plugins/look", {"source": "x"}, by=by, status=403)
+            await api.call("DELETE", "/plugins/ways", by=by, status=403)

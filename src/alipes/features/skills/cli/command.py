@@ -16,11 +16,12 @@ from alipes.console.options import OptionParser
 from alipes.core.standalone import open_standalone
 from alipes.features.all import FEATURES
 from alipes.features.skills.catalog import PluginSkill, list_plugin_skills, make_skill_catalog
-from alipes.features.skills.cli import describe, install
+from alipes.features.skills.cli import install
 from alipes.features.skills.cli.help import SKILLS
 from alipes.features.skills.commands import describe_change
 from alipes.features.skills.scan import SkillFinding, scan_skill
 from alipes.features.skills.skill import Skill
+from alipes.features.skills.sources import read_skill
 from alipes.features.skills.store import SkillUsage, SkillUseStore
 from alipes.features.skills.versions import SkillStore, read_folder
 from alipes.kernel.approvals import reveal
@@ -225,7 +226,7 @@ def _read_path(path: str) -> Skill:
     folder = os.path.abspath(path)
     try:
         files = read_folder(Path(folder))
-        return structs.replace(describe.read_skill(files, folder), folder=folder)
+        return structs.replace(read_skill(files, folder), folder=folder)
     except ConfigError as error:
         return Skill(os.path.basename(folder), folder=folder, state="broken", reason=str(error))
 

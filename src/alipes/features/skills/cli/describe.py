@@ -6,10 +6,9 @@ from pathlib import Path
 from alipes.config.settings import Settings
 from alipes.console.common import DescriptionRow, print_lines, print_rows
 from alipes.features.skills.scan import SkillFinding, scan_skill
-from alipes.features.skills.skill import SKILL_FILE, Skill, parse_skill
+from alipes.features.skills.skill import Skill
 from alipes.features.skills.versions import SkillFiles
 from alipes.kernel.approvals import reveal
-from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count, format_size
 from alipes.plugins.install.scan import POWER_LABELS, scan_code
 from alipes.tools.common import make_places
@@ -18,22 +17,15 @@ MAX_FILES_SHOWN = 20
 MAX_FINDINGS_SHOWN = 30
 
 
-def read_skill(files: SkillFiles, folder: str) -> Skill:
-    """The skill in the files of a folder. Raises ConfigError."""
-    if SKILL_FILE not in files:
-        raise ConfigError(f"{folder} is not a skill: it has no {SKILL_FILE}.")
-    try:
-        return parse_skill(files[SKILL_FILE].data.decode("utf-8", "replace"), folder).skill
-    except ValueError as error:
-        raise ConfigError(f"{folder}/{SKILL_FILE}: {error}") from error
-
-
 def show_skill(settings: Settings, skill: Skill, files: SkillFiles, *, source: str, folder: Path) -> None:
     """Print what a person needs to decide about a skill. `folder`: where its files are now."""
-    print_rows((label, reveal(text)) for label, text in _rows(settings, skill, files, source, folder))
+    print_rows((label, reveal(text)) for label, text in describe_skill(settings, skill, files, source, folder))
 
 
-def _rows(settings: Settings, skill: Skill, files: SkillFiles, source: str, folder: Path) -> Iterator[DescriptionRow]:
+def describe_skill(
+    settings: Settings, skill: Skill, files: SkillFiles, source: str, folder: Path
+) -> Iterator[DescriptionRow]:
+    """What a person needs to decide about a skill. `folder`: where its files are now."""
     size = sum(len(file.data) for file in files.values())
     yield "", skill.name
     yield "", skill.description

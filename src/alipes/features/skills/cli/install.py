@@ -7,24 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
-
 from alipes.config.settings import Settings
 from alipes.console.common import confirm
-from alipes.features.skills.catalog import MAX_DEPTH
 from alipes.features.skills.cli import describe
 from alipes.features.skills.skill import SKILL_FILE, Skill
 from alipes.features.skills.skills import check_removable
-from alipes.features.skills.versions import (
-    SkillChange,
-    SkillFile,
-    SkillFiles,
-    SkillStore,
-    diff_files,
-    hash_files,
-    read_folder,
-)
+from alipes.features.skills.sources import FoundSkill, find_skills, pack_source, read_skill, unpack_source
+from alipes.features.skills.versions import SkillChange, SkillFile, SkillStore, diff_files, hash_files, read_folder
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.plugins.install.sources import Source, github_address, parse_source
@@ -43,14 +32,6 @@ references/, and name them here.
 """
 
 
-class FoundSkill(Struct, frozen=True):
-    skill: Skill
-    folder: Path
-    files: SkillFiles
-    within: str
-    """Its folder in the source; empty for the root."""
-
-
 def install(settings: Settings, given: str, names: list[str], *, yes: bool, ref: str = "", folder: str = "") -> int:
     """Fetch, show, ask, and install. `names`: which ones, if the source has several; `*` is all."""
     if (address := github_address(given.strip())) and not yes:
@@ -62,7 +43,7 @@ def install(settings: Settings, given: str, names: list[str], *, yes: bool, ref:
     if source.kind == "package":
         raise ConfigError(f"{given} is not a folder, a Git URL or an archive.")
     with _fetched(source, settings) as (root, exact):
-        chosen = _choose(find_skills(root, source), names, source)
+        chosen = _choose(find_skills(root, source, _note), names, source)
         done = [_install_one(settings, store, each, source, exact, yes=yes) for each in chosen]
     return 0 if any(done) else 1
 
@@ -80,7 +61,7 @@ def _install_one(
     if not yes and not confirm(f"Install {name}?", "install it"):
         _note("nothing installed")
         return False
-    change = SkillChange("install", f"installed {exact[:12]}".strip(), source=_pack(source, found.within, exact))
+    change = SkillChange("install", f"installed {exact[:12]}".strip(), source=pack_source(source, found.within, exact))
     version = store.create(name, found.files, change)
     print(f"{name} is installed (sha256 {version.sha256[:12]}). Use it with /{name}, or let the model choose it.")
     return True
@@ -100,13 +81,13 @@ def update(settings: Settings, name: str, *, yes: bool) -> int:
 
 
 def _update_one(settings: Settings, store: SkillStore, name: str, *, yes: bool) -> int:
-    source, within = _unpack(store.versions.source(name))
+    source, within = unpack_source(store.versions.source(name))
     with _fetched(source, settings) as (root, exact):
         folder = root / within
         files = read_folder(folder) if (folder / SKILL_FILE).is_file() else {}
         if not files:
             raise ConfigError(f"{source} no longer has the skill {name}: remove it, or install it from elsewhere.")
-        skill = describe.read_skill(files, str(folder))
+        skill = read_skill(files, str(folder))
         if skill.name != name:
             raise ConfigError(f"{source} is now called {skill.name}: install that one and remove {name}.")
         present = store.read(name)
@@ -118,7 +99,7 @@ def _update_one(settings: Settings, store: SkillStore, name: str, *, yes: bool) 
         if not yes and not confirm(f"Update {name} to these files?", "update it"):
             _note(f"{name} was not changed")
             return 1
-        change = SkillChange("install", f"updated {exact[:12]}".strip(), source=_pack(source, within, exact))
+        change = SkillChange("install", f"updated {exact[:12]}".strip(), source=pack_source(source, within, exact))
         version = store.write(name, files, change)
     print(f"{name} is version {version.number} now; to undo it, use `alipes skills rollback {name}`.")
     return 0
@@ -190,38 +171,6 @@ def create(settings: Settings, name: str) -> int:
     return 0
 
 
-def find_skills(root: Path, source: Source) -> list[FoundSkill]:
-    """The skills in a folder, also in groups; those that cannot be read are reported."""
-    folders = [root] if (root / SKILL_FILE).is_file() else sorted(_walk(root, 0))
-    found = []
-    for folder in folders:
-        try:
-            files = read_folder(folder)
-            skill = describe.read_skill(files, _name_of(folder, root, source))
-        except ConfigError as error:
-            _note(f"not usable: {error}")
-            continue
-        within = "" if folder == root else folder.relative_to(root).as_posix()
-        found.append(FoundSkill(skill, folder, files, within))
-    if not found:
-        raise ConfigError(f"{source} has no skills: no folder with a usable {SKILL_FILE}.")
-    return found
-
-
-def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    for inner in sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()):
-        if (inner / SKILL_FILE).is_file():
-            yield inner
-        elif depth < MAX_DEPTH + 1 and inner.name not in (".git", "node_modules"):
-            yield from _walk(inner, depth + 1)
-
-
-def _name_of(folder: Path, root: Path, source: Source) -> str:
-    """Where the skill is, as its author sees it: a clone has another name."""
-    place = source.folder or source.place
-    return place.rstrip("/").removesuffix(".git") if folder == root else str(folder)
-
-
 def _choose(found: list[FoundSkill], names: list[str], source: Source) -> list[FoundSkill]:
     if names == ["*"] or (len(found) == 1 and not names):
         return found
@@ -243,16 +192,6 @@ def _fetched(source: Source, settings: Settings) -> Iterator[tuple[Path, str]]:
         _note(f"fetching {source}")
     with tempfile.TemporaryDirectory(prefix="alipes-skill-") as stage:
         yield asyncio.run(fetch_tree(source, Path(stage), settings))
-
-
-def _pack(source: Source, within: str, exact: str) -> dict[str, str]:
-    packed: dict[str, str] = msgspec.to_builtins(source)
-    return {**packed, **({"within": within} if within else {}), **({"exact": exact} if exact else {})}
-
-
-def _unpack(packed: dict[str, str]) -> tuple[Source, str]:
-    known = {name: value for name, value in packed.items() if name not in ("within", "exact")}
-    return msgspec.convert(known, type=Source), packed.get("within", "")
 
 
 def _note(line: str) -> None:

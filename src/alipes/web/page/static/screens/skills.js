@@ -3,8 +3,9 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, lookUp, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
-import { Back, Command, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
+import { Badge, Button, CodeBlock, confirm, Dialog, Diff, Empty, Field, formatCount, LongText, lookUp, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
+import { SourceDialog } from "./add_source.js";
+import { Back, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
  * @typedef {{name: string, description?: string, source?: string, path?: string, state?: string, enabled?: boolean, plugin?: string, uses?: number, answered?: number, failed?: number,
@@ -62,10 +63,45 @@ function SkillList({ skills }) {
     <span class="item-side"><${SkillState} skill=${skill} />${skill.uses ? html`<span class="muted figure">${formatCount(skill.uses)} uses</span>` : null}<span class="muted">${skill.source ?? ""}</span></span></a></li>`)}</ul>`;
 }
 
+const TEMPLATE = `---
+name: my-skill
+description: What this skill does, and when to use it. The model chooses it by this text.
+---
+
+The steps, in order, as a person who knows the task would tell a colleague.
+`;
+
+/** @param {{onClose: () => void}} props */
+function WriteDialog({ onClose }) {
+  const [text, setText] = useState(TEMPLATE);
+  const [problem, setProblem] = useState("");
+  const create = async () => {
+    setProblem("");
+    try {
+      const { name } = await post("/v1/skills", { text });
+      onClose();
+      go(`#/skills/${encodeURIComponent(name)}`);
+    } catch (error) {
+      setProblem(textOf(error));
+    }
+  };
+  return html`<${Dialog} title="Write a skill" wide onClose=${onClose} actions=${html`<${Button} kind="primary" icon="check" onClick=${create}>Create<//>`}>
+    <${Field} label="Text of the skill" hideLabel mono rows=${16} value=${text} onInput=${setText} error=${problem} /><//>`;
+}
+
+/** What a person should look at in the files of a skill. @param {{name: string, onClose: () => void}} props */
+function CheckDialog({ name, onClose }) {
+  const found = useResource(() => /** @type {Promise<{remarks: {place: string, kind: string, says: string}[]}>} */ (post(`/v1/skills/${encodeURIComponent(name)}/check`, {})), [name]);
+  return html`<${Dialog} title=${`Check of ${name}`} wide onClose=${onClose}><${Loaded} resource=${found}>${(/** @type {{remarks: {place: string, kind: string, says: string}[]}} */ { remarks }) => (remarks.length
+    ? html`<ul class="bare">${remarks.map((each, place) => html`<li key=${place}><${Badge} kind="warn">${each.kind}<//> <code dir="auto">${each.place}</code> <span dir="auto">${each.says}</span></li>`)}</ul>`
+    : html`<p role="status">Nothing was found: no hidden text, no secrets, no dangerous commands.</p>`)}<//><//>`;
+}
+
 /** @param {{name: string}} props */
 function Detail({ name }) {
   const path = `/v1/skills/${encodeURIComponent(name)}`;
   const found = useResource(() => /** @type {Promise<Skill>} */ (get(path)), [name], ["skill"]);
+  const [checking, setChecking] = useState(false);
   const skill = found.data;
   const remove = async () => {
     if (!(await confirm({ title: `Remove the skill ${name}?`, text: "Its folder is deleted from this home.", action: "Remove", danger: true }))) return;
@@ -85,8 +121,9 @@ function Detail({ name }) {
     await found.reload();
   };
   const toggle = async (/** @type {boolean} */ enabled) => { await patch(path, { enabled }); await found.reload(); };
-  return html`<${Page} title=${name} lead=${skill?.description?.slice(0, 1000)} actions=${skill && mayChange.value ? html`<${Button} kind="danger" icon="trash" label="Remove" onClick=${remove} />` : null}>
+  return html`<${Page} title=${name} lead=${skill?.description?.slice(0, 1000)} actions=${skill && mayChange.value ? html`<${Button} icon="doctor" onClick=${() => setChecking(true)}>Check its files<//><${Button} kind="danger" icon="trash" label="Remove" onClick=${remove} />` : null}>
     <${Back} href="#/skills">All skills<//>
+    ${checking && html`<${CheckDialog} name=${name} onClose=${() => setChecking(false)} />`}
     <${Loaded} resource=${found}>${(/** @type {Skill} */ data) => html`
       ${data.problem ? html`<p class="field-error" dir="auto">${data.problem}</p>` : null}
       ${data.state === "new" || data.state === "changed" ? html`<div class="notice row"><span>${data.state === "new" ? "The agent does not use this skill until you accept its text below." : "Its text was changed since you accepted it. The agent does not use it until you accept it again."}</span>${mayChange.value ? html`<${Button} kind="primary" icon="check" onClick=${accept}>Accept<//>` : null}</div>` : null}
@@ -106,17 +143,28 @@ function Detail({ name }) {
 export default function Screen({ route }) {
   const found = useResource(() => /** @type {Promise<{skills: Skill[], pending?: number}>} */ (get("/v1/skills")), [], ["skill"]);
   const [words, setWords] = useState("");
+  const [adding, setAdding] = useState("");
   const name = route.params[0];
   if (name) return html`<${Detail} key=${name} name=${name} />`;
   const tab = route.query.get("tab") === "pending" ? "pending" : "installed";
-  return html`<${Page} title="Skills" lead="Instructions that the agent reads when they fit.">
+  return html`<${Page} title="Skills" lead="Instructions that the agent reads when they fit."
+    actions=${mayChange.value && html`<${Button} icon="edit" onClick=${() => setAdding("text")}>Write one<//><${Button} kind="primary" icon="plus" onClick=${() => setAdding("source")}>Add a skill<//>`}>
     <${Tabs} label="Skills" current=${tab} onChange=${(/** @type {string} */ next) => go(next === "pending" ? "#/skills?tab=pending" : "#/skills", { replace: true })}
       tabs=${[{ id: "installed", label: "Installed" }, { id: "pending", label: "Proposed", count: found.data?.pending }]} />
     ${tab === "pending" ? html`<${Pending} />` : html`<${Loaded} resource=${found}>${(/** @type {{skills: Skill[]}} */ { skills }) => {
       const shown = skills.filter((each) => `${each.name} ${each.description ?? ""}`.toLowerCase().includes(words.toLowerCase()));
       return html`${skills.length > 8 ? html`<${Field} label="Filter skills" hideLabel type="search" placeholder="Filter" value=${words} onInput=${setWords} />` : null}
-        ${skills.length ? (shown.length ? html`<${SkillList} skills=${shown} />` : html`<p class="muted">No skill matches.</p>`) : html`<${Empty} icon="book" title="No skills are installed" />`}
-        <p class="muted small">Install one in a shell, which shows its text and asks first: <${Command} text="alipes skills install NAME" /></p>`;
+        ${skills.length ? (shown.length ? html`<${SkillList} skills=${shown} />` : html`<p class="muted">No skill matches.</p>`) : html`<${Empty} icon="book" title="No skills are installed">Add one from a folder or repository, or write your own.<//>`}`;
     }}<//>`}
+    ${adding === "text" && html`<${WriteDialog} onClose=${() => setAdding("")} />`}
+    ${adding === "source" && html`<${SourceDialog} title="Add a skill" onClose=${() => setAdding("")} action="Install"
+      hint="A folder on this server, the address of a Git repository or archive, or owner/name on GitHub."
+      warning="The model follows a skill when it fits a task. What it then does is asked about as usual."
+      look=${async (/** @type {string} */ source) => (await post("/v1/skills/look", { source })).skills}
+      install=${async (/** @type {string} */ source, /** @type {import("./add_source.js").Offer} */ offer) => {
+        await post("/v1/skills", { source, name: offer.name, sha256: offer.sha256 });
+        toast(`${offer.name} is installed.`);
+        await found.reload();
+      }} />`}
   <//>`;
 }
