@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
@@ -11,8 +11,10 @@ from starlette.responses import Response
 from alipes.config.editor import change
 from alipes.config.reader import read_config
 from alipes.features.server import Server
+from alipes.features.skills.cli.describe import describe_skill
 from alipes.features.skills.commands import describe_change
 from alipes.features.skills.feature import SkillsFeature
+from alipes.features.skills.scan import SkillFinding, scan_skill
 from alipes.features.skills.skill import Skill, SkillOrigin, SkillState
 from alipes.features.skills.skills import MIN_HASH_CHARS, list_files, read_body
 from alipes.features.skills.sources import FoundSkill, OfferedSkill, SkillSources
@@ -22,9 +24,6 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.tools.common import make_places
 from alipes.web.control import ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, endpoints_of, json_response, no_content
-
-if TYPE_CHECKING:
-    from alipes.features.skills.scan import SkillFinding
 
 Hash: TypeAlias = Annotated[str, Meta(min_length=MIN_HASH_CHARS, max_length=64)]
 OWNER = ""
@@ -201,14 +200,10 @@ class SkillEndpoints:
         mask = self._app.secrets
         return json_response(SkillCheck(tuple(SkillRemark(each.place, each.kind, mask(each.says)) for each in found)))
 
-    def _scan(self, skill: Skill) -> "tuple[SkillFinding, ...]":
-        from alipes.features.skills.scan import scan_skill  # noqa: PLC0415
-
+    def _scan(self, skill: Skill) -> tuple[SkillFinding, ...]:
         return tuple(scan_skill(read_folder(Path(skill.folder)), make_places(self._app.settings)))
 
     def _describe_found(self, found: FoundSkill, source: str) -> tuple[tuple[str, str], ...]:
-        from alipes.features.skills.cli.describe import describe_skill  # noqa: PLC0415
-
         rows = describe_skill(self._app.settings, found.skill, found.files, source, found.folder)
         return tuple((label, self._app.secrets(text)) for label, text in rows if label)
 

@@ -13,7 +13,7 @@ route.subscribe(() => (drawer.value = false));
 
 /** @type {Record<string, string>} */
 const ICONS = {
-  inbox: "inbox", search: "search", usage: "chart", schedules: "clock", skills: "book", memory: "note", mcp: "server",
+  inbox: "inbox", search: "search", usage: "chart", schedules: "clock", skills: "book", memory: "note", mcp: "server", agents: "branch",
   plugins: "plug", people: "people", settings: "settings", log: "list", doctor: "doctor", cluster: "server", browsers: "device",
 };
 /** @type {Record<string, string>} */
