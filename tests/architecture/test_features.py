@@ -29,10 +29,15 @@ CONTRACT = {
 cannot check it."""
 LEAF = ("alipes.kernel", "alipes.config.value_types", "alipes.config.urls", "alipes.config.time_zones")
 """What settings may import at the top: they are loaded at every start."""
-EDGES = {"learning": {"memory", "skills"}, "schedules": {"skills"}, "webhooks": {"schedules"}}
+EDGES = {
+    "importer": {"mcp", "memory", "schedules", "skills"},
+    "learning": {"memory", "skills"},
+    "schedules": {"skills"},
+    "webhooks": {"schedules"},
+}
 """The features that a feature needs; import-linter checks it."""
 KNOWN_ELSEWHERE = {
-    "config/settings.py": NAMES - {"openai", "subagents", "usage", "webhooks"},  # the fields of `Settings`
+    "config/settings.py": NAMES - {"importer", "openai", "subagents", "usage", "webhooks"},  # the fields of `Settings`
     "config/loader.py": {"agents", "mcp", "web_search"},  # secrets of services, servers and agents
     "cli/acp/mcp_servers.py": {"mcp"},  # editors bring MCP servers along
     "cli/terminal/pickers/rewind_picker.py": {"checkpoints"},  # which files a message can be restored to

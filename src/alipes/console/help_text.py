@@ -26,6 +26,7 @@ commands:
   usage       token usage and cost by day, model, conversation, task and tool
   backup      write everything into one file
   restore     restore from a backup
+  import      bring the home of another agent over
   store       show the store, or move it to PostgreSQL and back
   serve       answer in your chats: Telegram, Discord and others
   page        log a browser in to the page of `alipes serve`

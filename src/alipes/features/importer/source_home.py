@@ -27,6 +27,14 @@ class SourceHome:
         self.path, self._copies = path.resolve(), copies
         self._databases: dict[str, Path] = {}
 
+    def inside(self, name: str) -> "SourceHome":
+        """A part of the home that is a home itself. Raises `SourceError`."""
+        return SourceHome(self._find(name, stat.S_ISDIR), self._copies / "inside")
+
+    def exists(self, name: str) -> bool:
+        """True if there is anything of that name, readable or not."""
+        return os.path.lexists(self.path / name)
+
     def has(self, name: str) -> bool:
         with suppress(SourceError, OSError):
             self._find(name)

@@ -62,6 +62,10 @@ class MemoryStore(SqlRows):
 
         return await self._database.run(work)
 
+    async def forget(self, number: int) -> None:
+        """Delete a change whose effect is gone from the file."""
+        await self._database.execute("DELETE FROM memory_changes WHERE number = ?", number)
+
     async def list_changes(self, scope: str, limit: int) -> tuple[MemoryChange, ...]:
         """The last changes, newest first."""
         sql = f"SELECT {_COLUMNS} FROM memory_changes WHERE scope = ? ORDER BY number DESC LIMIT ?"

@@ -141,6 +141,13 @@ class Schedules:
         """Where answers go if nobody says where: to the default chats, or into files if there are none."""
         return ["home"] if await self._people.default_chats() else ["files"]
 
+    def now(self) -> float:
+        return self._clock()
+
+    def build(self, request: Mapping[str, Any]) -> Job:
+        """A job that is not stored. Raises `ConfigError`."""
+        return self._build(None, request)
+
     def preview(self, when: str, zone: str = "", count: int = 5) -> tuple[str, tuple[float, ...]]:
         """A time in words, and the next moments at which it fires. Raises `ConfigError`."""
         place, now = find_zone(zone or self.default_zone), self._clock()

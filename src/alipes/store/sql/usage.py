@@ -64,7 +64,8 @@ class UsageLedger(SqlRows):
         return await self._sum(_TREE.format("session_id = ?", _SUM), session)
 
     async def total_since(self, moment: float) -> UsageTotal:
-        return await self._sum(f"{_SUM} model_calls WHERE created >= ?", moment)
+        """Without what another program spent before it was imported."""
+        return await self._sum(f"{_SUM} model_calls WHERE created >= ? AND task <> 'imported'", moment)
 
     async def _sum(self, sql: str, value: str | float) -> UsageTotal:
         return await self._database.read(lambda db: UsageTotal(*db.execute(sql, (value,)).fetchone()))

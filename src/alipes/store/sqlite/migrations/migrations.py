@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
-from alipes.store.sqlite.migrations import schema_14, schema_15, schema_16, schema_17, schema_18, schema_19, schema_20
+from alipes.store.sqlite.migrations import (
+    schema_14,
+    schema_15,
+    schema_16,
+    schema_17,
+    schema_18,
+    schema_19,
+    schema_20,
+    schema_21,
+)
 
 """Expressions of indexes: a query that is to use one contains the same text."""
 _MODEL_CALLS = """CREATE VIEW model_calls AS
@@ -406,9 +415,10 @@ STEPS: Steps = {
     17: (18, schema_18.STATEMENTS),
     18: (19, schema_19.STATEMENTS),
     19: (20, schema_20.STATEMENTS),
+    20: (21, schema_21.STATEMENTS),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 20
+SCHEMA = 21
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
