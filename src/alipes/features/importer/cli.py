@@ -4,11 +4,11 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from msgspec import structs
 
@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
     parser = OptionParser("alipes import", _PAGE, {"conflict": {"choices": CONFLICTS, "default": "keep"}})
     args, words = parser.parse_with_words(argv)
     action, *rest = words or [""]
-    actions = {"list": _list, "check": _check, "undo": _undo}
+    actions: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {"list": _list, "check": _check, "undo": _undo}
     if action in actions:
         if len(rest) != (0 if action == "list" else 1):
             parser.error(f"{action} takes {'no words' if action == 'list' else 'the id of an import'}")
