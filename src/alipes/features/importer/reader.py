@@ -18,7 +18,10 @@ from typing import ClassVar
 from alipes.features.importer.records import Kind, LeftOut, Record, RecordSource
 from alipes.features.importer.source_home import SourceHome
 
-READERS: dict[str, str] = {"hermes": "alipes.features.importer.hermes.reader"}
+READERS: dict[str, str] = {
+    "hermes": "alipes.features.importer.hermes.reader",
+    "openclaw": "alipes.features.importer.openclaw.reader",
+}
 """Modules by the word after `alipes import`."""
 
 
