@@ -43,7 +43,7 @@ class EventTree:
         return [position for position in range(len(self.events)) if position not in inner]
 
     def last_leaf(self) -> int:
-        """The event at which the conversation goes on: the last one, or where the last `leaf` event points."""
+        """The event after which the conversation continues: the last one, or where the last `leaf` event points."""
         last = len(self.events) - 1
         if last >= 0 and self.events[last].get("type") == "leaf":
             return self.find(get_text(self.events[last], "targetId"))

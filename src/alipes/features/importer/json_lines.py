@@ -12,7 +12,7 @@ Row: TypeAlias = dict[str, Json]
 MAX_LINE_BYTES = 16_000_000
 
 
-class JsonLines:
+class JsonRows:
     """The objects in a file, and afterwards how many of its lines could not be read."""
 
     def __init__(self, home: SourceHome, name: str) -> None:

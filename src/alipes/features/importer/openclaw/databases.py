@@ -7,7 +7,7 @@ from alipes.features.importer.databases import DatabaseCopy
 from alipes.features.importer.event_tree import ROOT, EventTree
 from alipes.features.importer.formats import SourceError, plain_text, read_time
 from alipes.features.importer.json_lines import Row, get_count, get_row, get_text, read_row
-from alipes.features.importer.openclaw.sessions import Session, Window
+from alipes.features.importer.openclaw.sessions import OpenClawSession, Window
 from alipes.features.importer.source_home import SourceHome
 from alipes.features.importer.zstd import decompress_zstd
 from alipes.kernel.formatting import format_count
@@ -22,7 +22,7 @@ _NODE = (
 _WINDOW = ("session_id", "session_key", "previous_session_id", "reason", "created_at", "primary_conversation_id")
 
 
-def list_sessions(home: SourceHome, file: str, agent: str) -> Iterator[Session]:
+def list_sessions(home: SourceHome, file: str, agent: str) -> Iterator[OpenClawSession]:
     """Raises `SourceError`."""
     with home.open_database(file) as db:
         nodes = list(read_table(db, "session_nodes", _NODE, "created_at"))
@@ -69,7 +69,7 @@ def _order(windows: list[Row]) -> list[Row]:
 
 def _make_session(
     home: SourceHome, file: str, agent: str, node: Row, windows: list[Row], chats: dict[str, str]
-) -> Session:
+) -> OpenClawSession:
     entry = read_row(get_text(node, "entry_json"), file) or {}
     made = [
         Window(
@@ -83,7 +83,7 @@ def _make_session(
     title = get_text(node, "label", "display_name") or get_text(entry, "label", "displayName")
     chosen = [get_text(entry, "providerOverride"), get_text(entry, "modelOverride")]
     last = windows[-1] if windows else {}
-    return Session(
+    return OpenClawSession(
         key=get_text(node, "session_key"),
         agent=agent,
         windows=tuple(made),

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from alipes.features.importer.event_tree import ROOT, EventTree
 from alipes.features.importer.formats import read_json, read_time
-from alipes.features.importer.json_lines import JsonLines, Row, get_row, get_text
-from alipes.features.importer.openclaw.sessions import Session, Window
+from alipes.features.importer.json_lines import JsonRows, Row, get_row, get_text
+from alipes.features.importer.openclaw.sessions import OpenClawSession, Window
 from alipes.features.importer.source_home import SourceHome
 
 _ENDING = ".jsonl"
@@ -13,7 +13,7 @@ _RESET = ".jsonl.reset."
 """Transcripts that `/new` put aside."""
 
 
-def list_sessions(home: SourceHome, folder: str, agent: str) -> Iterator[Session]:
+def list_sessions(home: SourceHome, folder: str, agent: str) -> Iterator[OpenClawSession]:
     """`folder`: with `sessions.json` and the transcripts. Raises `SourceError` if `sessions.json` cannot be read."""
     entries = read_entries(home, f"{folder}/sessions.json")
     names = [name for name in home.list_names(folder) if name.endswith(_ENDING) or _RESET in name]
@@ -29,7 +29,7 @@ def list_sessions(home: SourceHome, folder: str, agent: str) -> Iterator[Session
 
 
 def read_entries(home: SourceHome, file: str) -> dict[str, Row]:
-    """Session entries by key."""
+    """OpenClawSession entries by key."""
     found = read_json(home.read_text(file) or "{}", file)
     return {key: entry for key, entry in found.items() if isinstance(entry, dict)} if isinstance(found, dict) else {}
 
@@ -45,10 +45,10 @@ def _find_transcript(entry: Row, names: list[str]) -> str:
     return next((name for name in wanted if name in names), "")
 
 
-def _make_session(home: SourceHome, file: str, key: str, agent: str, entry: Row) -> Session:
+def _make_session(home: SourceHome, file: str, key: str, agent: str, entry: Row) -> OpenClawSession:
     name = file.rpartition("/")[2].partition(_ENDING)[0]
     chosen = [get_text(entry, "providerOverride"), get_text(entry, "modelOverride")]
-    return Session(
+    return OpenClawSession(
         key=key or f"file:{name}",
         agent=agent,
         windows=(Window(id=name, file=file, reason="", read=FileReader(home, file)),),
@@ -68,7 +68,7 @@ class FileReader:
         self._home, self._file = home, file
 
     def __call__(self) -> tuple[list[Row], tuple[str, ...]]:
-        lines = JsonLines(self._home, self._file)
+        lines = JsonRows(self._home, self._file)
         rows = list(lines)
         header = [row for row in rows if row.get("type") == "session"][:1]
         tree = EventTree(row for row in rows if row.get("type") != "session")

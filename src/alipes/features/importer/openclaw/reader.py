@@ -11,7 +11,7 @@ from alipes.features.importer.formats import SourceError
 from alipes.features.importer.json_lines import get_text
 from alipes.features.importer.openclaw import databases, files, keys, people, schedules, settings, workspace
 from alipes.features.importer.openclaw.config import FILES, OpenClawConfig
-from alipes.features.importer.openclaw.sessions import Session, assign_chats, build_conversations
+from alipes.features.importer.openclaw.sessions import OpenClawSession, assign_chats, build_conversations
 from alipes.features.importer.reader import HomeReader
 from alipes.features.importer.records import Kind, Record
 from alipes.kernel.formatting import format_count
@@ -20,7 +20,7 @@ _FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
 _BY_THE_SYSTEM = "Scheduled jobs, hooks and subagents wrote them, not a person."
 
 
-class Reader(HomeReader):
+class OpenClawReader(HomeReader):
     program, title, part = "openclaw", "OpenClaw", "agent"
 
     @classmethod
@@ -87,7 +87,7 @@ class Reader(HomeReader):
             )
         yield from self._build(sessions)
 
-    def _build(self, sessions: list[Session]) -> Iterator[Record]:
+    def _build(self, sessions: list[OpenClawSession]) -> Iterator[Record]:
         parents: dict[str, str] = {}
         chats = assign_chats(sessions)
         tables = (self.config.row("agents", "defaults"), *self.config.agents().values())
@@ -100,7 +100,7 @@ class Reader(HomeReader):
             except SourceError as error:
                 yield self.left_out("conversations", f"agents/{session.agent}", session.key, f"{error}.")
 
-    def _list_sessions(self, agent: str) -> Iterator[Session]:
+    def _list_sessions(self, agent: str) -> Iterator[OpenClawSession]:
         file = f"agents/{agent}/agent/openclaw-agent.sqlite"
         if self.home.has(file):
             return databases.list_sessions(self.home, file, agent)
@@ -129,3 +129,6 @@ class Reader(HomeReader):
                     if (version := db.user_version()) > known:
                         why = f"Its version {version} is newer than {known}: what is known by its name was read."
                         yield self.left_out("other", file, f"{file} has a newer format", why)
+
+
+Reader = OpenClawReader

@@ -1,4 +1,4 @@
-"""Sessions of OpenClaw as conversations: windows of one key in order, and which chat goes on in which."""
+"""Sessions of OpenClaw as conversations: windows of one key in order, and the chat that continues each."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from alipes.kernel.formatting import format_count
 from alipes.kernel.turns import Address
 
 _CONTINUED = ("compaction", "recovery", "rewind", "switch", "fork")
-"""Reasons for a new window that go on with the conversation of the window before; after others it is a new one."""
+"""Reasons for a new window that continue the conversation of the window before; after others it is a new one."""
 _BY_THE_SYSTEM = re.compile(r"(?:^|:)(?:cron|hook|subagent|acp|heartbeat|dreaming)(?::|$)")
 _MADE_BY_THE_SYSTEM = ("cron", "spawn", "internal")
 _GROUPS = ("group", "channel", "room")
@@ -31,7 +31,7 @@ class Window(Struct, frozen=True, kw_only=True):
     """Returns the events of its active path, and what could not be read, as clauses."""
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class OpenClawSession(Struct, frozen=True, kw_only=True):
     """What OpenClaw keeps under one key."""
 
     key: str
@@ -81,7 +81,9 @@ def read_address(key: str, channel_id: str = "") -> Address | None:
     return Address(platform, chat, thread=thread) if chat and platform != "irc" else None
 
 
-def build_conversations(session: Session, parents: dict[str, str], chats: dict[str, str]) -> Iterator[PastConversation]:
+def build_conversations(
+    session: OpenClawSession, parents: dict[str, str], chats: dict[str, str]
+) -> Iterator[PastConversation]:
     """One for each stretch between resets. `parents`: the conversation of each window so far, which is added to.
     `chats`: the key of the session that has each address."""
     groups = _group(session.windows)
@@ -112,8 +114,8 @@ def build_conversations(session: Session, parents: dict[str, str], chats: dict[s
             )
 
 
-def find_chat(session: Session, people: set[str], chats: dict[str, str]) -> Address | None:
-    """The chat that goes on there. A session in which several people wrote privately belongs to no chat."""
+def find_chat(session: OpenClawSession, people: set[str], chats: dict[str, str]) -> Address | None:
+    """The chat that continues it. A session in which several people wrote privately belongs to no chat."""
     address = None if session.archived else session.address
     if address is None and not session.archived and session.key.endswith(":main") and len(people) == 1:
         (person,) = people
@@ -125,7 +127,7 @@ def find_chat(session: Session, people: set[str], chats: dict[str, str]) -> Addr
     return address if address is not None and chats.get(address.key, session.key) == session.key else None
 
 
-def assign_chats(sessions: Sequence[Session]) -> dict[str, str]:
+def assign_chats(sessions: Sequence[OpenClawSession]) -> dict[str, str]:
     """The newest session of each address."""
     found: dict[str, str] = {}
     for session in sorted(sessions, key=lambda each: each.updated):
@@ -145,7 +147,7 @@ def _group(windows: Sequence[Window]) -> list[list[Window]]:
 
 
 def _join(group: Sequence[Window]) -> tuple[list[Row], list[str]]:
-    """The events of windows that go on with one another: what a later one repeats is left out of those before."""
+    """The events of windows that continue one another: what a later one repeats is left out of those before."""
     found = [window.read() for window in group]
     notes = [note for _, clauses in found for note in clauses]
     joined: list[Row] = []
