@@ -69,3 +69,39 @@ async def test_at_a_terminal_one_yes_installs_the_pinned_packages(home, tmp_path
         terminal.type(ENTER)
         await terminal.until("start alipes again")  # the stand-in has installed nothing
     assert "agent-client-protocol==" in (tmp_path / "asked-for").read_text()
+
+
+async def test_a_command_that_fails_for_want_of_packages_offers_them_and_is_tried_again(home, tmp_path):
+    """With the keyring, which is needed to read the settings. The installer is a stand-in here, too."""
+    (programs := tmp_path / "programs").mkdir()
+    (site := tmp_path / "site").mkdir()
+    (made := tmp_path / "packages" / "keyring").mkdir(parents=True)
+    (made / "__init__.py").write_text("def get_password(service, name): return 'sk-kept'\n")
+    (made / "errors.py").write_text("class KeyringError(Exception): pass\n")
+    (programs / "uv").write_text(f"#!/bin/sh\ncp -r {made} {site}\n")
+    (programs / "uv").chmod(0o755)
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('secret_store = "keyring"\nmodel = "openai/gpt-6"\n')
+    env = home.environ(PYTHONPATH=str(site))
+    env["PATH"] = f"{programs}:{env['PATH']}"
+    words = ("secrets", "list")
+    async with TerminalProcess.running(words, env, home.path.parent, size=(120, 24)) as terminal:
+        await terminal.until("The system keyring needs ")
+        await terminal.until("Install them now? [Y/n]")
+        terminal.type("n" + ENTER)
+        await terminal.until("run `alipes install keyring`.")
+        assert await terminal.ended() == 2 and not (site / "keyring").exists()
+    async with TerminalProcess.running(words, env, home.path.parent, size=(120, 24)) as terminal:
+        await terminal.until("Install them now? [Y/n]")
+        terminal.type(ENTER)
+        assert await terminal.ended() == 0
+        assert "run `alipes install" not in terminal.text
+    assert json.loads((home.path / "extras.json").read_text()) == ["keyring"]
+    assert (await home.run(*words, PYTHONPATH=str(site))).status == 0
+
+
+async def test_where_nobody_can_be_asked_the_command_is_named(home):
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('secret_store = "keyring"\n')
+    done = await home.run("secrets", "list")
+    assert (done.status, done.out) == (2, "") and "run `alipes install keyring`." in done.err

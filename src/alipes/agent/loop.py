@@ -12,7 +12,7 @@ from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
 from alipes.agent.plan import PLAN_PROMPT, PlanMode, review_plan, tools_for_plan
 from alipes.agent.sources import format_sources
-from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
+from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, RequireExtra, ToolRunner, never_stopped, run_calls
 from alipes.agent.tool_search import NAME as TOOL_SEARCH
 from alipes.agent.tool_search import RankByMeaning, ToolSearch
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids
@@ -120,6 +120,7 @@ class Agent(Struct, frozen=True):
     """Shared by all turns of a process: remembers which models failed."""
     result_limit: int = RESULT_LIMIT
     ask_approval: AskApproval | None = None
+    require_extra: RequireExtra | None = None
     ask_for_steps: AskForSteps | None = None
     """Asks a person at the step limit; None: nobody is asked."""
     spending: SpendingLimits | None = None
@@ -195,6 +196,7 @@ class _TurnLoop:
             clock=agent.retry.clock,
             limit=agent.result_limit,
             ask_approval=agent.ask_approval,
+            require_extra=agent.require_extra,
             check_stop=check_stop,
             mask=agent.mask,
         )

@@ -10,7 +10,16 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
-from alipes.kernel.errors import ConfigError, Fenced, ProviderError, SessionHeld, StoreError, ToolError
+from alipes.kernel.errors import (
+    ConfigError,
+    Fenced,
+    MissingExtra,
+    ProviderError,
+    SessionHeld,
+    StoreError,
+    ToolError,
+    ToolNeedsExtra,
+)
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json, Message, Outcome, ToolCall, ToolResult
 from alipes.kernel.ports import CanPrepare, CheckStop, Emit, Tool, ToolOutput, ToolSpec
@@ -95,6 +104,8 @@ RESULT_LIMIT = 50_000
 """Characters of one result that reach the model."""
 LONG_RESULT = 100_000
 """From this length on a result is masked in a thread."""
+RequireExtra: TypeAlias = Callable[[str], Awaitable[None]]
+"""Returns when the packages of an extra are there. Raises `ToolError` with a sentence that says how to install them."""
 AskApproval: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
 """Asks a person about a call, with the reason; None if nobody can be asked."""
 
@@ -113,6 +124,8 @@ class ToolRunner(Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     limit: int = RESULT_LIMIT
     ask_approval: AskApproval | None = None
+    require_extra: RequireExtra | None = None
+    """Installs what a tool lacks, or raises `ToolError`."""
     check_stop: CheckStop = never_stopped
     mask: Callable[[str], str] = str
     """Removes known secrets from everything a tool says."""
@@ -272,7 +285,14 @@ async def _run_tool(desk: ToolRunner, call: ToolCall) -> tuple[ToolResult, Excep
     act = ToolCallContext(call, desk)
 
     async def go(args: Mapping[str, Json]) -> str | ToolOutput:
-        return await desk.tools[call.name].run(args, act)
+        tool = desk.tools[call.name]
+        try:
+            return await tool.run(args, act)
+        except (ToolNeedsExtra, MissingExtra) as missing:
+            if desk.require_extra is None:
+                raise
+            await desk.require_extra(missing.extra)
+            return await tool.run(args, act)
 
     try:
         given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)

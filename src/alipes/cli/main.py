@@ -43,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
         return 141
     except (AlipesError, ExceptionGroup) as error:
         from alipes.cli import errors  # noqa: PLC0415
+        from alipes.console.extras import install_missing  # noqa: PLC0415
 
-        return errors.report_errors(error)
+        return main(words) if install_missing(error) else errors.report_errors(error)
 
 
 def _choose_profile(words: list[str]) -> list[str]:

@@ -41,7 +41,7 @@ from alipes.features.agents.settings import NAME as AGENT_NAME
 from alipes.features.agents.settings import AgentConfig
 from alipes.features.mcp.settings import McpConfig, McpServerConfig, find_server_problem
 from alipes.features.web_search.settings import WebConfig
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
@@ -131,6 +131,7 @@ def _find_secret(config: RawConfig, variable: str) -> tuple[str, str]:
             value = read_keyring(config.paths.home, variable)
         except ConfigError as error:
             config.keyring_failed = True
+            config.missing_extra = error.extra if isinstance(error, MissingExtra) and not config.problems else ""
             config.add_problem(("secret_store",), str(error))
     return value, "keyring" if value else ""
 

@@ -18,7 +18,7 @@ from alipes.config.paths import Paths, current_environ, find_home
 from alipes.config.schema import KEYS, RESERVED, Key, Node, find_key, tree
 from alipes.config.toml_lines import Place, lines_of, nearest_line
 from alipes.config.urls import InvalidValue, is_label
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.messages import Json
 
@@ -58,6 +58,8 @@ class RawConfig:
         self.secret_sources: dict[str, tuple[str, bool]] = {}
         """By name: where the secret was found (empty: nowhere), and whether a setting of the operator needs it."""
         self.keyring_failed = False
+        self.missing_extra = ""
+        """One whose packages would solve the problems."""
         self._lines: dict[Place, int] | None = None
         self._overrides: dict[str, EffectiveValue] = {}
 
@@ -127,7 +129,8 @@ class RawConfig:
         """Raise one ConfigError with every problem, in the order of the file."""
         if self.problems:
             lines = [f"{p.where or self.where(p.place)}: {p.text}" for p in sorted(self.problems, key=self._line)]
-            raise ConfigError("\n".join(dict.fromkeys(lines)))
+            text = "\n".join(dict.fromkeys(lines))
+            raise MissingExtra(text, self.missing_extra) if self.missing_extra else ConfigError(text)
 
     def _line(self, problem: ConfigProblem) -> int:
         return self.line(problem.place) or 0

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from alipes.config.paths import DEFAULT_PROFILE, profile_name
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 
 SERVICE = "alipes"
 """The name under which the keyring lists the secrets of the default profile; others add theirs, as in `alipes/work`."""
@@ -30,9 +30,8 @@ def _call(function: str, home: Path, *values: str) -> Any:
     try:
         keyring, errors = import_module("keyring"), import_module("keyring.errors")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            'secret_store = "keyring" needs the package keyring: run `alipes install keyring`.'
-        ) from error
+        why = 'secret_store = "keyring" needs the package keyring: run `alipes install keyring`.'
+        raise MissingExtra(why, "keyring") from error
     profile = profile_name(home)
     try:
         return getattr(keyring, function)(SERVICE if profile == DEFAULT_PROFILE else f"{SERVICE}/{profile}", *values)

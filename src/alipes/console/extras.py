@@ -12,7 +12,7 @@ from alipes.config.paths import find_home, find_root
 from alipes.config.settings import Settings
 from alipes.console.caller import is_agent_child
 from alipes.console.stdio import is_terminal
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.runtime.packages import InstallError, install
 
 WIDTH = 72
@@ -45,7 +45,16 @@ def _show(step: str) -> None:
 
 def offer_messengers(settings: Settings) -> None:
     """Offer what the configured messengers lack. Those that are left without it report it when they are opened."""
-    for name in settings.messengers.configured:
+    _offer_each(settings.messengers.configured)
+
+
+def offer_browser(settings: Settings) -> None:
+    """Offer what the browser lacks if it is switched on: its tools are listed only if that is there."""
+    _offer_each(("browser",) if settings.browser.enabled else ())
+
+
+def _offer_each(names: Iterable[str]) -> None:
+    for name in names:
         if name in extras.EXTRAS and not extras.is_installed(name) and _may_install(name):
             install_extras((name,))
 
@@ -64,10 +73,28 @@ def offer_extra(name: str) -> bool:
     return True
 
 
+def install_missing(error: BaseException) -> bool:
+    """True if a command failed for want of an extra that is installed now, so that it can be tried again."""
+    if isinstance(error, BaseExceptionGroup):
+        return any([install_missing(each) for each in error.exceptions])
+    if not isinstance(error, MissingExtra) or extras.is_installed(error.extra) or not _may_install(error.extra):
+        return False
+    install_extras((error.extra,))
+    return True
+
+
+def _installs_without_asking() -> bool:
+    """The setting; without one if the settings themselves need the extra."""
+    try:
+        return load_settings().install.auto
+    except ConfigError:
+        return False
+
+
 def _may_install(name: str) -> bool:
     if is_agent_child():
         return False
-    if name in extras.read_added(find_root(find_home())) or load_settings().install.auto:
+    if name in extras.read_added(find_root(find_home())) or _installs_without_asking():
         return True
     if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
         return False

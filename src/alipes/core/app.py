@@ -182,6 +182,7 @@ class App:
             retry=self._retry,
             cooldowns=self._cooldowns,
             ask_approval=self.sessions.questions.ask_approval,
+            require_extra=self.extras.require,
             ask_for_steps=None if turn.inbound.parent else self._step_question.ask,
             spending=self.spending,
             compactor=self.compactor,

@@ -19,8 +19,6 @@ from alipes.plugins.interruption.attribution import TURN
 
 TERMINAL = "terminal"
 YES, NO = "yes", "no"
-RequireExtra: TypeAlias = Callable[[str], Awaitable[None]]
-"""Returns when the packages of an extra are there. Raises `ToolError` with a sentence that says how to install them."""
 RunInstaller: TypeAlias = Callable[[str], Awaitable[None]]
 """Installs what a requirements file says. Raises `ToolError`."""
 

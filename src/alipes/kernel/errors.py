@@ -2,6 +2,7 @@
 
 AlipesError
 ├── ConfigError          the operator edits a file or a variable
+│   └── MissingExtra       the person installs it after one yes, then it is tried again
 ├── ProviderError        the loop decides
 │   ├── Transient          wait, then try again
 │   ├── ContextTooLong     compact, then try again
@@ -10,6 +11,7 @@ AlipesError
 │   └── OutOfCredit        try the next model; else tell the operator
 ├── LimitReached         the turn waits until the provider's limit resets
 ├── ToolError            the model reads it and adapts
+│   └── ToolNeedsExtra     the person installs it after one yes, then the call is tried again
 ├── DeliveryError        the outbox retries
 │   └── Undeliverable      the outbox gives up: the chat is gone or closed to us
 ├── PluginError          the plugin is disabled, the host continues
@@ -36,6 +38,15 @@ class AlipesError(Exception):
 
 class ConfigError(AlipesError):
     code = "config"
+
+
+class MissingExtra(ConfigError):
+    code = "config.extra"
+
+    def __init__(self, message: str, extra: str) -> None:
+        """`extra`: the one of `config.extras` that is not installed. The message says how to install it."""
+        super().__init__(message)
+        self.extra = extra
 
 
 class ProviderError(AlipesError):
@@ -91,6 +102,16 @@ class ToolError(AlipesError):
     """Raise it inside a tool; the model reads the message as the result of the call."""
 
     code = "tool"
+
+
+class ToolNeedsExtra(ToolError):
+    """Nothing was done yet."""
+
+    code = "tool.extra"
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
 
 
 class DeliveryError(AlipesError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from alipes.config.known_providers import DEMO_MODEL
-from alipes.kernel.errors import ConfigError, ProviderError
+from alipes.kernel.errors import ConfigError, MissingExtra, ProviderError
 from alipes.kernel.messages import Json, Text, assistant
 from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request
@@ -32,7 +32,8 @@ DEMO_SYSTEM_PROMPT = "You are a small AI assistant named Alipes. You can only ch
 DEMO_SYSTEM_LIMIT = 400
 DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
 """Prevents repetition in chat; it would garble tool calls."""
-INSTALL = "`alipes install embedded`"
+EXTRA = "embedded"
+INSTALL = f"`alipes install {EXTRA}`"
 LOAD_TIMEOUT_S = 300.0
 _SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
@@ -57,8 +58,8 @@ def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -
     """The configured GGUF, else the small installed one. Raises ConfigError."""
     library = importlib.util.find_spec("xllamacpp")
     if library is None or library.origin is None:
-        raise ConfigError(
-            f"The embedded model is not installed. Run `alipes setup` to connect another, or run {INSTALL}."
+        raise MissingExtra(
+            f"The embedded model is not installed. Run `alipes setup` to connect another, or run {INSTALL}.", EXTRA
         )
     path = Path(gguf).expanduser().absolute() if gguf else _find_installed_weights()
     if not os.access(path, os.R_OK) or not path.is_file():
@@ -87,8 +88,9 @@ def _find_installed_weights() -> Path:
     for folder in (carrier.submodule_search_locations or []) if carrier else []:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
-    raise ConfigError(
-        f"The weights of the embedded model are not installed: run {INSTALL}, or set embedded.gguf to a GGUF file."
+    raise MissingExtra(
+        f"The weights of the embedded model are not installed: run {INSTALL}, or set embedded.gguf to a GGUF file.",
+        EXTRA,
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.store.ports.archive import Archive
 from alipes.store.ports.cluster import ServerFacts
 from alipes.store.sql.store import Store
@@ -26,7 +26,7 @@ def open_home_store(settings: Settings, *, serves: bool = False) -> AbstractAsyn
     try:
         from alipes.store.postgres.store import OWN_TURNS, ClusterLimits, open_postgres_store  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(MISSING_DRIVER) from error
+        raise MissingExtra(MISSING_DRIVER, "postgres") from error
     cluster = settings.cluster
     limits = ClusterLimits(frozenset(cluster.roles), cluster.capacity, cluster.per_person)
     return open_postgres_store(url, direct, limits if serves else OWN_TURNS)

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes, urlparse
 from msgspec import Struct
 
 from alipes.config.extras import explain_missing
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import ToolError, ToolNeedsExtra
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
@@ -66,7 +66,7 @@ def prepare_image(data: bytes) -> PreparedImage:
     if pillow is None:
         if kind and len(data) <= MAX_PROVIDER_BYTES:
             return PreparedImage(Image(kind, data), note=f"{kind}, {len(data):,} bytes, unchanged")
-        raise ToolError(f"this image must be converted. {explain_missing('images')}")
+        raise ToolNeedsExtra(f"this image must be converted. {explain_missing('images')}", "images")
     return _convert(pillow, data, kind)
 
 

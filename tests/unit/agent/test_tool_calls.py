@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from alipes.agent.tool_calls import ToolRunner, run_calls, shorten
-from alipes.kernel.errors import Fenced, StoreError, ToolError
+from alipes.kernel.errors import Fenced, StoreError, ToolError, ToolNeedsExtra
 from alipes.kernel.messages import Image, ToolCall, ToolResult
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted
@@ -298,3 +298,30 @@ async def test_only_a_tool_that_declares_media_hands_over_files(media, files):
     paint.spec = structs.replace(paint.spec, media=media)
     scene = await live(an_agent(play((call("c1", "paint"),), "done"), [paint]), turn())
     assert scene.said[2].parts[0].files == files
+
+
+async def test_what_a_tool_lacks_is_installed_and_the_call_is_tried_again():
+    installed = []
+
+    async def convert(args, act):
+        if not installed:
+            raise ToolNeedsExtra("this image must be converted: run `alipes install images`.", "images")
+        return "converted"
+
+    async def install(name):
+        installed.append(name)
+
+    results, _ = await do(call("c1", "look"), tools=[Hand("look", does=convert)], require_extra=install)
+    assert (installed, results[0].text) == (["images"], "converted")
+
+
+async def test_where_nothing_may_be_installed_the_model_reads_the_sentence():
+    async def convert(args, act):
+        raise ToolNeedsExtra("run `alipes install images`", "images")
+
+    async def refuse(name):
+        raise ToolError("Converting images needs the package pillow (22 MB): run `alipes install images`.")
+
+    for require in (None, refuse):
+        results, _ = await do(call("c1", "look"), tools=[Hand("look", does=convert)], require_extra=require)
+        assert results[0].outcome == "failed" and "`alipes install images`" in results[0].text

@@ -1,5 +1,7 @@
 """Packages of a feature at its first use: who is asked, and what is answered where nobody can be asked."""
 
+import re
+
 import pytest
 
 from alipes.config import extras
@@ -7,6 +9,7 @@ from alipes.config.settings import InstallConfig, Settings
 from alipes.core.extras import ExtraInstaller, run_installer
 from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Address, AnswerQuestion, Inbound, Turn
+from alipes.runtime import packages
 
 
 def turn(platform="terminal", origin=None):
@@ -34,7 +37,8 @@ class Machine:
         if self.error:
             raise ToolError(self.error)
         self.installed.append(requirements)
-        self.present.add("email")
+        listed = re.findall(r"(?m)^([\w.-]+)==", requirements)
+        self.present |= {name for name, extra in extras.EXTRAS.items() if {*extra.packages} <= {*listed}}
 
 
 def open_extras(home, people, machine, *, auto=False):
@@ -55,6 +59,52 @@ async def test_a_yes_at_the_terminal_installs_the_pinned_packages_and_is_remembe
     assert text.startswith("Mail needs ") and text.endswith(" MB). Install them now?") and choices == ("yes", "no")
     assert machine.installed[0].startswith("aiosmtplib==") and "--hash=sha256:" in machine.installed[0]
     assert extras.read_added(tmp_path) == ("email",)
+
+
+@pytest.mark.parametrize("name", extras.EXTRAS)
+async def test_every_extra_is_installed_after_one_yes_at_a_terminal(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(extras, "list_missing", lambda name: extras.EXTRAS[name].packages)
+    people, machine = People("yes"), Machine()
+    installer, notes = open_extras(tmp_path, people, machine)
+    for _ in range(2):
+        await installer.require(name, turn())
+    ((question, choices),) = people.asked
+    assert re.fullmatch(r"[A-Z].* needs .*package.* \(\d+ MB\)\. Install them now\?", question)
+    assert choices == ("yes", "no") and len(notes) == 1
+    (requirements,) = machine.installed
+    assert all(f"{package}==" in requirements for package in extras.EXTRAS[name].packages)
+    assert requirements.count("--hash=sha256:") >= requirements.count("==")
+    assert extras.read_added(tmp_path) == (name,)
+
+
+@pytest.mark.parametrize("name", extras.EXTRAS)
+async def test_every_extra_is_a_sentence_with_its_command_in_a_chat(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(extras, "list_missing", lambda name: extras.EXTRAS[name].packages)
+    people, machine = People("yes"), Machine()
+    installer, _ = open_extras(tmp_path, people, machine)
+    with pytest.raises(ToolError, match=rf" MB\): run `alipes install {name}`\.$"):
+        await installer.require(name, turn("telegram"))
+    assert people.asked == machine.installed == [] and extras.read_added(tmp_path) == ()
+
+
+@pytest.mark.parametrize("name", extras.EXTRAS)
+async def test_every_extra_is_refused_offline_with_a_sentence(tmp_path, name):
+    said = packages._explain("WARNING: Retrying after NewConnectionError(Temporary failure in name resolution)")
+    installer, _ = open_extras(tmp_path, People("yes"), Machine(said))
+    with pytest.raises(ToolError, match=rf"check the network and the proxy, .*`alipes install {name}`"):
+        await installer.require(name, turn())
+    assert extras.read_added(tmp_path) == ()
+
+
+@pytest.mark.parametrize("name", extras.EXTRAS)
+async def test_every_extra_is_refused_in_a_read_only_environment_with_a_sentence(tmp_path, monkeypatch, name):
+    why = "/usr/lib/alipes is read-only, so nothing can be installed there: install it where alipes comes from."
+    monkeypatch.setattr(packages, "find_obstacle", lambda: why)
+    people, machine = People("yes"), Machine()
+    installer, _ = open_extras(tmp_path, people, machine)
+    with pytest.raises(ToolError, match=r" needs .* is read-only, so nothing can be installed there"):
+        await installer.require(name, turn())
+    assert people.asked == machine.installed == []
 
 
 async def test_a_no_is_a_sentence_with_the_command_and_is_not_asked_again(tmp_path):

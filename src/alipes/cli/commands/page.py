@@ -18,7 +18,7 @@ from alipes.console import help_text
 from alipes.console.common import print_list, run_in_store
 from alipes.console.options import Details, OptionParser, whole_number
 from alipes.console.stdio import is_terminal
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.process_lock import find_holder
@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
 
 def _log_in(settings: Settings, args: argparse.Namespace) -> int:
     if args.qr and find_spec("segno") is None:
-        raise ConfigError(explain_missing("serve"))
+        raise MissingExtra(explain_missing("serve"), "serve")
     address = _find_address(settings)
     if not address:
         sys.stderr.write(

@@ -12,7 +12,7 @@ from alipes.config.urls import InvalidValue
 from alipes.console import help_text
 from alipes.console.common import print_json
 from alipes.console.options import OptionParser
-from alipes.kernel.errors import ConfigError, StoreError
+from alipes.kernel.errors import ConfigError, MissingExtra, StoreError
 from alipes.kernel.formatting import format_count, format_size
 from alipes.store.open import copy_to_postgres, copy_to_sqlite, inspect_home_server
 from alipes.store.quick_reads import store_files
@@ -72,7 +72,7 @@ def _move(settings: Settings, target: str, *, switch: bool) -> int:
     try:
         return _copy(settings, target, switch=switch)
     except ModuleNotFoundError as missing:
-        raise ConfigError(explain_missing("postgres")) from missing
+        raise MissingExtra(explain_missing("postgres"), "postgres") from missing
 
 
 def _copy(settings: Settings, target: str, *, switch: bool) -> int:

@@ -22,7 +22,7 @@ from alipes.config.paths import DEFAULT_PROFILE, find_home, find_root, make_priv
 from alipes.config.settings import Settings
 from alipes.console import help_text, render
 from alipes.console.common import print_list, run_in_store
-from alipes.console.extras import offer_messengers
+from alipes.console.extras import offer_browser, offer_messengers
 from alipes.console.options import Details, OptionParser, whole_number
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
@@ -229,6 +229,7 @@ def _finish(order: ExitAction | None, home: Path, environ: dict[str, str]) -> in
 def _prepare(args: argparse.Namespace, loaded: Settings) -> Settings:
     """The settings with the options of the command line, checked. Creates the API key if there is none."""
     offer_messengers(loaded)
+    offer_browser(loaded)
     settings = with_plugins(loaded, not args.safe)
     port = settings.serve.port if args.port is None else args.port
     chosen = structs.replace(settings.serve, host=args.host or settings.serve.host, port=port)

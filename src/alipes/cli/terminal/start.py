@@ -42,6 +42,10 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
     if reading.variables.get("TERM") in ("", "dumb"):
         return plain(argv)
     settings = with_plugins(build_settings(reading), not options.safe)
+    if settings.browser.enabled:
+        from alipes.console.extras import offer_browser  # noqa: PLC0415
+
+        offer_browser(settings)
     name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:

@@ -23,7 +23,7 @@ from alipes.config.extras import explain_missing
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
 from alipes.features.mcp.settings import McpServerConfig, find_server_problem
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Secret
@@ -102,7 +102,7 @@ def _parse_yaml(text: str, file: Path) -> Any:
     try:
         yaml = import_module("yaml")
     except ModuleNotFoundError as missing:
-        raise ConfigError(f"{file}: {explain_missing('hermes')}") from missing
+        raise MissingExtra(f"{file}: {explain_missing('hermes')}", "hermes") from missing
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from msgspec import Struct
 
 import alipes
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import MissingExtra
 from alipes.kernel.models import Endpoint, Proxies
 from alipes.runtime.http.lazy_httpx import httpx2
 from alipes.runtime.http.messages import HttpRequest, HttpResponse, Timeouts, absolute_url
@@ -182,7 +182,8 @@ class ClientScope:
         try:
             yield
         except ModuleNotFoundError as missing:
-            raise ConfigError(f"The vendor's SDK is not installed ({missing}): run `alipes install sdk`") from missing
+            why = f"The vendor's SDK is not installed ({missing}): run `alipes install sdk`"
+            raise MissingExtra(why, "sdk") from missing
 
     def _for_sdk(self, kind: str, endpoint: Endpoint, base_url: str) -> dict[str, Any]:
         timeout = httpx2.Timeout(connect=endpoint.connect, read=endpoint.stall, write=endpoint.stall, pool=None)

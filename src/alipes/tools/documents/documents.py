@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from alipes.config.extras import explain_missing
 from alipes.config.settings import DocumentsConfig
-from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.errors import ConfigError, ToolError, ToolNeedsExtra
 from alipes.kernel.formatting import format_count
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.policy import make_private_directory
@@ -172,7 +172,7 @@ class DocumentConverter:
     async def _install(self) -> None:
         try:
             if self._require is None:
-                raise ToolError(explain_missing(EXTRA))
+                raise ToolNeedsExtra(explain_missing(EXTRA), EXTRA)
             await self._require(EXTRA)
         except ToolError as error:
             raise ToolError(f"cannot be read. {error}") from error

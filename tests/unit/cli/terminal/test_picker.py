@@ -66,6 +66,11 @@ async def test_a_narrow_screen_shows_labels_in_full():
     assert rows(picker, 60)[2] == "▸   anthropic/claude-opus-5-5  1M context"
 
 
+async def test_labels_without_details_take_the_whole_width():
+    picker = Picker("T", [PickerItem("1", "x" * 100)])
+    assert rows(picker, 80)[2] == "▸   " + "x" * 74 + "…"
+
+
 async def test_arrows_wrap_and_enter_takes_the_selected_item():
     assert await chosen(Picker("T", ITEMS), Picker.enter) == "1"
     assert await chosen(Picker("T", ITEMS, selected="2"), Picker.enter) == "2"

@@ -231,7 +231,8 @@ class Picker:
         first = max(0, min(self._index - room // 2, len(self._found) - room))
         shown = self._found[first : first + room]
         longest = max(display_width(to_one_line(item.label)) for item in shown)
-        width = min(longest, max(4, columns - 5 if columns < MIN_DETAIL_COLUMNS else columns * 3 // 5))
+        alone = columns < MIN_DETAIL_COLUMNS or not any(item.detail for item in shown)
+        width = min(longest, max(4, columns - 5 if alone else columns * 3 // 5))
         rows, group = list[str](), None
         for number, item in enumerate(shown, first):
             if headed and item.group != group:

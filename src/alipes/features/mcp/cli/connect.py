@@ -20,7 +20,7 @@ from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.files import add_project_servers, find_server
 from alipes.features.mcp.settings import McpServerConfig
 from alipes.kernel.conversations import ApprovalDecision
-from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.errors import ConfigError, MissingExtra, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
@@ -103,7 +103,7 @@ def _import_oauth() -> Any:
     try:
         return import_module("alipes.features.mcp.client.oauth")
     except ModuleNotFoundError as missing:
-        raise ConfigError(explain_missing("mcp")) from missing
+        raise MissingExtra(explain_missing("mcp"), "mcp") from missing
 
 
 def _run_oauth(work: Coroutine[Any, Any, T]) -> T | None:
