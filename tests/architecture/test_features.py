@@ -48,7 +48,7 @@ KNOWN_ELSEWHERE = {
 }
 """Files of other folders that name a feature, and why."""
 CORE_SCREENS = {"browsers", "cluster", "doctor", "inbox", "log", "people", "plugins", "search", "settings"}
-SCREEN_PARTS = {"common", "controls", "add_source"}
+SCREEN_PARTS = {"common", "controls", "add_source", "settings_topics"}
 """Files that several screens use."""
 NO_MODULES = {
     "alipes.log": "a file",

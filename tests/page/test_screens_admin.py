@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import signal
 import time
 
 import pytest
@@ -78,6 +79,55 @@ async def test_settings_are_found_by_words_and_go_back_to_the_default(site):
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("region", name="Unsaved changes")).to_have_count(0)
         assert (await find_setting(page, "terminal.busy"))["source"] == "default"
+
+
+TOPICS = "import(new URL('screens/settings_topics.js', document.querySelector('script[src]').src))"
+
+
+async def test_settings_are_controls_by_topic(site):
+    async with site() as running:
+        page = await running.log_in()
+        await show(page, "settings", "Settings")
+        await expect(page.get_by_role("region", name="Models")).to_be_visible()
+        keys = [each["key"] for each in (await call(page, "GET", "settings"))["settings"]]
+        topics = await page.evaluate(f"{TOPICS}.then((module) => module.TOPICS)")
+        named = [key for topic in topics for key in topic["main"]]
+        assert sorted({*named} - {*keys}) == ["auxiliary.compaction.model", "auxiliary.titles.model"]
+        assert {key.partition(".")[0] for key in keys if "." in key} <= {
+            each for topic in topics for each in topic["sections"]
+        }
+        await page.get_by_role("navigation", name="Topics").get_by_role("link", name="Terminal").click()
+        row = page.locator("[id='setting-terminal.editing']")
+        await expect(row.get_by_role("combobox", name="Keys of the input")).to_be_visible()
+        await expect(page.locator("[id='setting-terminal.notify_after']")).not_to_be_visible()
+        await page.get_by_text("Terminal", exact=True).last.click()
+        await expect(page.locator("[id='setting-terminal.notify_after']")).to_be_visible()
+        await show(page, "settings/api.rate", "Settings")
+        await expect(page.locator("[id='setting-api.rate']")).to_be_in_viewport()
+        await page.get_by_label("Search settings").fill("thinking effort")
+        await expect(page.locator("[id='setting-effort']").get_by_role("combobox")).to_be_visible()
+
+
+async def test_the_model_of_titles_is_chosen_and_writes_the_next_title(site):
+    def reply(body):
+        return Say("Rain in April") if not body.get("tools") else Say("It may.")
+
+    async with site(reply) as running:
+        page = await running.log_in()
+        await show(page, "settings/models", "Settings")
+        row = page.locator("[id='setting-auxiliary.titles.model']")
+        await row.get_by_role("combobox").fill("test/scripted")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("region", name="Unsaved changes")).to_have_count(0)
+        assert (await find_setting(page, "auxiliary.titles.model"))["value"] == "test/scripted"
+        await running.stop(signal.SIGTERM)
+        await running.start()
+        await page.goto(f"{running.url}#/new")
+        await page.reload()
+        await page.locator("textarea").fill("Will it rain?")
+        await page.locator("textarea").press("Enter")
+        await expect(page.locator(".conversation-title").first).to_have_text("Rain in April")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Rain in April")
 
 
 async def test_a_secret_is_stored_and_never_shown(site):

@@ -1,10 +1,12 @@
-// Settings: grouped and searchable, each with its default and source, validated before it is written.
+// Settings: controls by topic, each with its default and the reason of its value, validated before they are written.
 import { batch, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, lookUp, Select, toast, Toggle } from "./controls.js";
+import { useModels } from "../chat/models.js";
+import { Badge, Button, confirm, Empty, Field, Icon, lookUp, Select, toast, Toggle } from "./controls.js";
 import { Loaded, Page, Section, Sentence, statusOf, textOf, useResource } from "./common.js";
+import { nameOf, sectionOf, titleOf, TOPICS, topicOf } from "./settings_topics.js";
 
 /**
  * @typedef {{key: string, value?: unknown, default?: unknown, source?: string, origin?: string, line?: number, type?: string, accepts?: string, choices?: string[],
@@ -18,7 +20,7 @@ const drafts = signal(/** @type {Record<string, string | null>} */ ({}));
 const problems = signal(/** @type {Record<string, string>} */ ({}));
 const restartNeeded = signal(false);
 
-/** How a setting is edited. @param {Setting} setting @returns {"flag" | "choice" | "number" | "list" | "json" | "text"} */
+/** How a setting is edited. @param {Setting} setting @returns {"flag" | "choice" | "number" | "list" | "json" | "model" | "text"} */
 export function kindOf(setting) {
   const sample = setting.value ?? setting.default;
   const nested = Array.isArray(sample) ? sample.some((each) => each !== null && typeof each === "object") : sample !== null && typeof sample === "object";
@@ -26,7 +28,8 @@ export function kindOf(setting) {
   if (setting.choices?.length && setting.type !== "list") return "choice";
   if (setting.type === "flag" || typeof sample === "boolean") return "flag";
   if (setting.type === "whole" || setting.type === "number" || typeof sample === "number") return "number";
-  return setting.type === "list" || Array.isArray(sample) ? "list" : "text";
+  if (setting.type === "list" || Array.isArray(sample)) return "list";
+  return /(^|\.)model$/.test(setting.key) ? "model" : "text";
 }
 
 /** A value as the text of its control. @param {Setting} setting @param {unknown} value */
@@ -94,13 +97,14 @@ function SettingControl({ setting }) {
   const error = lookUp(problems.value, setting.key, undefined);
   const disabled = !mayChange.value || Boolean(setting.fixed);
   const input = (/** @type {string} */ next) => setDraft(setting.key, next === stored ? undefined : next);
-  const label = { label: setting.key, hideLabel: true, error, disabled };
+  const label = { label: nameOf(setting.key), hideLabel: true, error, disabled };
   switch (kind) {
-    case "flag": return html`<${Toggle} label=${setting.key} hideLabel checked=${text === "true"} disabled=${disabled} onChange=${(/** @type {boolean} */ on) => input(String(on))} />${error && html`<p class="field-error" role="alert" dir="auto">${error}</p>`}`;
+    case "flag": return html`<${Toggle} label=${nameOf(setting.key)} hideLabel checked=${text === "true"} disabled=${disabled} onChange=${(/** @type {boolean} */ on) => input(String(on))} />${error && html`<p class="field-error" role="alert" dir="auto">${error}</p>`}`;
     case "choice": return html`<${Select} ...${label} value=${text} options=${[...new Set([text, ...(setting.choices ?? [])])].map((value) => ({ value, label: value || "(none)" }))} onChange=${input} />`;
-    case "number": return html`<${Field} ...${label} inputmode="decimal" value=${text} onInput=${input} />`;
+    case "number": return html`<${Field} ...${label} class="short" inputmode=${setting.type === "whole" ? "numeric" : "decimal"} value=${text} onInput=${input} />`;
     case "list": return html`<${Field} ...${label} rows=${Math.min(8, Math.max(2, text.split("\n").length))} mono value=${text} onInput=${input} hint="One per line." />`;
     case "json": return html`<${Field} ...${label} rows=${Math.min(14, Math.max(3, text.split("\n").length))} mono value=${text} onInput=${input} hint="JSON." />`;
+    case "model": return html`<${Field} ...${label} list="models" autocomplete="off" spellcheck=${false} value=${text} onInput=${input} />`;
     default: return text.length > 80 || text.includes("\n") ? html`<${Field} ...${label} rows=${4} value=${text} onInput=${input} />` : html`<${Field} ...${label} value=${text} onInput=${input} />`;
   }
 }
@@ -122,7 +126,7 @@ function Why({ setting }) {
 /** Where the value comes from, what is allowed and what a change needs, in one line. @param {Setting} setting */
 function notesOf(setting) {
   const isDefault = setting.source === "default" || JSON.stringify(setting.value ?? null) === JSON.stringify(setting.default ?? null);
-  const origin = setting.source === "default" ? "" : setting.origin || `${setting.source ?? ""}${setting.line ? `, line ${setting.line}` : ""}`;
+  const origin = setting.source === "default" ? "" : setting.origin?.replace(/^\S*\//, "") || `${setting.source ?? ""}${setting.line ? `, line ${setting.line}` : ""}`;
   const kind = kindOf(setting);
   return [
     isDefault ? "default" : `default: ${show(setting, setting.default).slice(0, 200) || "empty"}`, origin,
@@ -136,7 +140,7 @@ function SettingRow({ setting, onSaved }) {
   const changed = Object.hasOwn(drafts.value, setting.key);
   const secret = setting.secret;
   return html`<div class=${`setting${changed ? " changed" : ""}`} id=${`setting-${setting.key}`}>
-    <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted"><${Sentence} text=${setting.description} /></p></div>
+    <div class="setting-name"><h3>${nameOf(setting.key)} <code class="muted small" dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted"><${Sentence} text=${setting.description} /></p></div>
     <div class="setting-value"><${SettingControl} setting=${setting} />
       <p class="muted small" dir="auto">${notesOf(setting)}</p>
       ${secret ? html`<${SecretField} secret=${{ name: secret, set: setting.set }} onSaved=${onSaved} />` : null}
@@ -220,39 +224,79 @@ function RestartNotice() {
 }
 
 const SECRETS = "secrets";
+const MAX_FOUND = 100;
 
-/** @param {Setting} setting */
-const groupOf = (setting) => (setting.key.includes(".") ? setting.key.split(".")[0] ?? "" : "general");
+/** The settings of a section, folded. @param {{section: string, settings: Setting[], open: boolean, onSaved: () => unknown}} props */
+function FoldedSection({ section, settings, open, onSaved }) {
+  const unsaved = settings.filter((each) => Object.hasOwn(drafts.value, each.key)).length;
+  const set = settings.filter((each) => each.source && each.source !== "default").length;
+  return html`<details class="settings-section" open=${open || unsaved > 0}><summary><strong>${titleOf(section)}</strong>
+      <span class="muted small">${settings.length === 1 ? "one setting" : `${settings.length} settings`}${set ? `, ${set} set` : ""}</span></summary>
+    ${settings.map((each) => html`<${SettingRow} key=${each.key} setting=${each} onSaved=${onSaved} />`)}</details>`;
+}
 
-/** @param {{answer: SettingsAnswer, section: string, reload: () => Promise<void>}} props */
-function Groups({ answer, section, reload }) {
+/** The controls of a topic: first those that most people want, then all others by section. @param {{topic: import("./settings_topics.js").Topic, settings: Setting[], wanted: string, onSaved: () => unknown}} props */
+function TopicSettings({ topic, settings, wanted, onSaved }) {
+  const main = Object.keys(topic.main).flatMap((key) => settings.find((each) => each.key === key) ?? []);
+  const others = settings.filter((each) => topicOf(sectionOf(each.key)) === topic && !Object.hasOwn(topic.main, each.key));
+  const named = Object.keys(topic.sections);
+  const sections = [...new Set(others.map((each) => sectionOf(each.key)))].sort((one, two) => named.indexOf(one) - named.indexOf(two));
+  return html`<section aria-label=${topic.title}><h2 class="topic-title">${topic.title}</h2><p class="muted"><${Sentence} text=${topic.lead} /></p>
+    ${main.map((each) => html`<${SettingRow} key=${each.key} setting=${each} onSaved=${onSaved} />`)}
+    ${sections.map((section) => html`<${FoldedSection} key=${section} section=${section} open=${wanted !== topic.id && (sectionOf(wanted) === section || wanted === section)} onSaved=${onSaved}
+      settings=${others.filter((each) => sectionOf(each.key) === section)} />`)}</section>`;
+}
+
+/** The settings that have these words. @param {{settings: Setting[], words: string, onSaved: () => unknown}} props */
+function FoundSettings({ settings, words, onSaved }) {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const textIn = (/** @type {Setting} */ each) => `${each.key} ${nameOf(each.key)} ${titleOf(sectionOf(each.key))} ${each.description ?? ""} ${show(each, each.value)}`.toLowerCase();
+  const found = settings.filter((each) => wanted.every((word) => textIn(each).includes(word)));
+  return html`<${Section} title="Found" count=${found.length}>${found.length
+    ? found.slice(0, MAX_FOUND).map((each) => html`<${SettingRow} key=${each.key} setting=${each} onSaved=${onSaved} />`)
+    : html`<${Empty} icon="settings" title="No setting matches" />`}<//>`;
+}
+
+/** @param {{answer: SettingsAnswer, wanted: string, reload: () => Promise<void>}} props `wanted`: a topic, a section or a key. */
+function Topics({ answer, wanted, reload }) {
   const [words, setWords] = useState("");
-  /** @type {Map<string, Setting[]>} */
-  const groups = new Map();
-  for (const each of answer.settings) groups.set(groupOf(each), [...(groups.get(groupOf(each)) ?? []), each]);
+  const models = useModels();
   const secrets = answer.secrets ?? [];
-  const names = [...groups.keys()].sort((one, two) => Number(two === "general") - Number(one === "general") || one.localeCompare(two));
-  if (secrets.length) names.push(SECRETS);
-  const chosen = section === SECRETS && secrets.length ? SECRETS : groups.has(section) ? section : groups.has(section.split(".")[0] ?? "") ? section.split(".")[0] ?? "" : names[0] ?? "";
-  const needle = words.trim().toLowerCase();
-  const shown = needle ? answer.settings.filter((each) => `${each.key} ${each.description ?? ""} ${show(each, each.value)}`.toLowerCase().includes(needle)) : groups.get(chosen) ?? [];
-  useEffect(() => { if (section.includes(".")) showFirst(section); }, [section]);
-  return html`<div class="controls"><${Field} label="Search settings" type="search" value=${words} onInput=${setWords} placeholder="Name, description or value" />
-      <${Select} label="Group" value=${chosen} options=${names.map((name) => ({ value: name, label: `${name} (${name === SECRETS ? secrets.length : groups.get(name)?.length ?? 0})` }))} onChange=${(/** @type {string} */ name) => { setWords(""); go(`#/settings/${encodeURIComponent(name)}`, { replace: true }); }} /></div>
-    ${(answer.problems ?? []).map((each) => html`<p key=${each} class="field-error" dir="auto">${each}</p>`)}
-    ${chosen === SECRETS && !needle ? html`<${Section} title="Secrets" count=${secrets.length}><${Secrets} secrets=${secrets} onSaved=${reload} /><//>`
-      : html`<${Section} title=${needle ? "Found" : chosen} count=${shown.length}>${shown.length
-        ? shown.slice(0, 200).map((each) => html`<${SettingRow} key=${each.key} setting=${each} onSaved=${reload} />`)
-        : html`<${Empty} icon="settings" title="No setting matches" />`}<//>`}
-    <${SaveBar} answer=${answer} onSaved=${reload} />`;
+  const topic = TOPICS.find((each) => each.id === wanted) ?? (wanted ? topicOf(wanted.includes(".") || answer.settings.every((each) => each.key !== wanted) ? sectionOf(`${wanted}.`) : "general") : /** @type {import("./settings_topics.js").Topic} */ (TOPICS[0]));
+  const isSecrets = wanted === SECRETS && secrets.length > 0;
+  const isSearch = words.trim() !== "";
+  const current = isSecrets ? SECRETS : topic.id;
+  const links = [...TOPICS, ...(secrets.length ? [{ id: SECRETS, title: "Secrets", icon: "lock" }] : [])];
+  const open = (/** @type {string} */ id) => { setWords(""); go(`#/settings/${id}`, { replace: true }); };
+  useEffect(() => { if (answer.settings.some((each) => each.key === wanted)) showFirst(wanted); }, [wanted]);
+  return html`<datalist id="models">${models.models.map((each) => html`<option key=${each.name} value=${each.name}></option>`)}</datalist>
+    <div class="settings"><div class="settings-topics">
+      <${Field} label="Search settings" hideLabel type="search" value=${words} onInput=${setWords} placeholder="Search settings" />
+      <nav aria-label="Topics">${links.map(({ id, title, icon }) => html`<a key=${id} class="side-link" href=${`#/settings/${id}`} aria-current=${!isSearch && id === current ? "page" : null} onClick=${() => setWords("")}><${Icon} name=${icon} /><span>${title}</span></a>`)}</nav>
+      <${Select} class="only-narrow" label="Topic" hideLabel value=${current} options=${links.map(({ id, title }) => ({ value: id, label: title }))} onChange=${open} /></div>
+    <div class="settings-list">${(answer.problems ?? []).map((each) => html`<p key=${each} class="field-error" dir="auto">${each}</p>`)}
+      ${isSearch ? html`<${FoundSettings} settings=${answer.settings} words=${words} onSaved=${reload} />`
+        : isSecrets ? html`<section aria-label="Secrets"><h2 class="topic-title">Secrets</h2><${Secrets} secrets=${secrets} onSaved=${reload} /></section>`
+        : html`<${TopicSettings} key=${current} topic=${topic} settings=${answer.settings} wanted=${wanted} onSaved=${reload} />`}
+      <${SaveBar} answer=${answer} onSaved=${reload} /></div></div>`;
+}
+
+/** Settings that exist before they are written, and are not in the list. */
+const UNLISTED = ["auxiliary.titles.model", "auxiliary.compaction.model"];
+
+/** @returns {Promise<SettingsAnswer>} */
+async function loadSettings() {
+  const [answer, ...more] = await Promise.all([get("/v1/settings"), ...UNLISTED.map((key) => get(`/v1/settings/${key}`).catch(() => null))]);
+  const known = new Set(answer.settings.map((/** @type {Setting} */ each) => each.key));
+  return { ...answer, settings: [...answer.settings, ...more.filter((each) => each && !known.has(each.key))] };
 }
 
 /** @param {{route: {params: string[], query: URLSearchParams}}} props */
 export default function Screen({ route }) {
-  const found = useResource(() => /** @type {Promise<SettingsAnswer>} */ (get("/v1/settings")), [], ["settings"]);
+  const found = useResource(loadSettings, [], ["settings"]);
   const file = found.data?.file;
   return html`<${Page} title="Settings" lead=${file ? html`Written to <code dir="auto">${file}</code>, which you can also edit by hand.` : null}>
     <${RestartNotice} />
-    <${Loaded} resource=${found}>${(/** @type {SettingsAnswer} */ answer) => html`<${Groups} answer=${answer} section=${route.params[0] ?? ""} reload=${found.reload} />`}<//>
+    <${Loaded} resource=${found}>${(/** @type {SettingsAnswer} */ answer) => html`<${Topics} answer=${answer} wanted=${route.params[0] ?? ""} reload=${found.reload} />`}<//>
   <//>`;
 }
