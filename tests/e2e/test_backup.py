@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home
+from tests.e2e.service import open_serve
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say
 
@@ -75,6 +76,9 @@ async def test_a_backup_is_restored_under_another_path(home, tmp_path):
         other = Home(tmp_path / "second")
         dry = await other.run("restore", str(tmp_path / "all.tgz"), "--dry-run")
         assert dry.status == 0 and "Nothing changed" in dry.out and not other.path.exists()
+        async with open_serve(home):
+            busy = await home.run("restore", str(tmp_path / "all.tgz"), "--dry-run")
+            assert busy.status == 0 and "alipes is running on" in busy.out
         done = await other.run("restore", str(tmp_path / "all.tgz"))
         assert done.status == 0 and "1 conversation" in done.out and "backups contain no keys" in done.out
         assert (other.path / "SOUL.md").read_text() == "Be kind." and other.path.stat().st_mode & 0o077 == 0

@@ -112,9 +112,15 @@ def _endings(home):
         return db.execute("SELECT ending, detail FROM turns").fetchall()
 
 
-def shown(language):
-    """The page's first code block in this language."""
-    return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL).group(1)
+def shown(language, number=0):
+    """A code block of the page in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[number]
+
+
+async def test_the_script_for_data_in_the_docs_runs(tmp_path):
+    async with served(tmp_path, Plan((Say('Rome: {"name": "Rome", "inhabitants": 2800000}'),))) as (url, _, _):
+        out = await child(tmp_path, "-c", shown("python", 1), ALIPES_URL=url, ALIPES_API_KEY=KEY)
+    assert out == "2800000\n" and PAGE.count("```python") == 2
 
 
 async def test_the_script_in_the_docs_runs(tmp_path):

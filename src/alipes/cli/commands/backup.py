@@ -86,6 +86,8 @@ async def _restore(options: RestoreOptions) -> int:
     if options.dry:
         aside = f"; the current home would be moved to {_moved_home(options.home)}" if occupied else ""
         print(f"  it would be restored to {options.home}{aside}. Nothing changed.")
+        if occupied and (running := _describe_running(options.home)):
+            print(f"  {running}: stop it before you restore.")
         return 0
     await _install_home(options, occupied)
     return 0
@@ -103,9 +105,16 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
         return
     if not options.force and not options.dry:
         raise ConfigError(f"{options.home} is in use: use --to HOME to restore elsewhere, or --force to move it aside")
-    for home in _moved_homes(options.home):
+    if not options.dry and (running := _describe_running(options.home)):
+        raise ConfigError(f"{running}; stop it first")
+
+
+def _describe_running(folder: Path) -> str:
+    """A home that would be moved and in which alipes runs; empty if there is none."""
+    for home in _moved_homes(folder):
         if Paths(home).run.is_dir() and (living := open_processes(home, timeout_s=1.0).list_peers()):
-            raise ConfigError(f"alipes is running on {home} ({format_count(len(living), 'process')}); stop it first")
+            return f"alipes is running on {home} ({format_count(len(living), 'process')})"
+    return ""
 
 
 def _server_of(home: Path) -> str:
