@@ -256,7 +256,12 @@ HOSTILE = {
     "nothing": (Raw(b""), "before the first character"),
     "blanks": (Raw(b"\n\n\n   \n"), ""),
     "random bytes": (Raw(bytes(range(256)) * 20), ""),
-    "broken UTF-8": (Raw(b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}],"type":"\xff"}\n\n'), "invalid"),
+    "broken UTF-8": (
+        Raw(
+            b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}],"candidates":[{"finishReason":"\xff"}],"type":"\xff"}\n\n'
+        ),
+        "invalid",
+    ),
     "broken JSON": (Raw(b'data: {"choices": [{"del\n\n' + GOOD), "invalid"),
     "deep JSON": (Raw(b"data: " + b"[" * 100_000 + b"]" * 100_000 + b"\n\n"), ""),
     "an array": (Raw(b"data: [1, 2, 3]\n\n"), "unexpected event"),
@@ -283,6 +288,7 @@ WRONG = {
     "openai-chat": b'data: {"choices": [{"delta": {"tool_calls": "none"}}]}\n\n',
     "openai-responses": b'data: {"type": "response.output_text.delta", "delta": {"text": 1}}\n\n',
     "anthropic": b'data: {"type": "content_block_delta", "delta": ["text"]}\n\n',
+    "gemini": b'data: {"candidates": [{"content": {"parts": "none"}}]}\n\n',
 }
 
 

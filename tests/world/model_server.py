@@ -7,6 +7,7 @@ On its own: `python -m tests.world.model_server --port-file F --plan PLAN.json [
 import argparse
 import asyncio
 import functools
+import re
 import ssl
 import sys
 import time
@@ -204,11 +205,14 @@ class ModelServer:
         if request.method == "GET" and path.rstrip("/").endswith("/models"):
             return connection.whole(200, msgspec.json.encode(_catalogue(self.models, request.headers, self.window)))
         api = next((api for suffix, api in APIS.items() if path.endswith(suffix)), "")
+        gemini = re.search(r"/models/([^/]+):streamGenerateContent", path)
+        api = "gemini" if gemini else api
         if not api:
             return connection.whole(404, wires.failure("openai-chat", Fail(404, f"no route {path}")))
-        asked = ModelRequest(
-            path, api, request.headers, msgspec.json.decode(request.raw), connection.number, request.raw
-        )
+        body = msgspec.json.decode(request.raw)
+        if gemini:
+            body |= {"model": gemini[1], "stream": True}
+        asked = ModelRequest(path, api, request.headers, body, connection.number, request.raw)
         self.requests.append(asked)
         self.open_requests += 1
         self.record("request", path=path, connection=connection.number, body=asked.body)
@@ -312,7 +316,8 @@ def _certified() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def _knows(asked: ModelRequest, key: str) -> bool:
-    return key in (asked.headers.get("x-api-key"), asked.headers.get("authorization", "").removeprefix("Bearer "))
+    own = ("x-api-key", "x-goog-api-key")
+    return key in (*map(asked.headers.get, own), asked.headers.get("authorization", "").removeprefix("Bearer "))
 
 
 def _catalogue(models: Sequence[str], headers: dict[str, str], window: int) -> dict[str, object]:

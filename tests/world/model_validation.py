@@ -1,6 +1,7 @@
 """Validation like the real APIs: rejects a tool call without its result, or a result without its call."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 Body: TypeAlias = dict[str, Any]
@@ -13,7 +14,9 @@ class Invalid(Exception):
 
 def steps(api: str, body: Body) -> list[Step]:
     """The transcript in one form for all APIs: roles, calls and results."""
-    return list({"openai-chat": _chat, "openai-responses": _responses, "anthropic": _anthropic}[api](body))
+    return list(
+        {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini}[api](body)
+    )
 
 
 def check(api: str, body: Body) -> None:
@@ -22,6 +25,8 @@ def check(api: str, body: Body) -> None:
         raise Invalid("you must provide a model parameter")
     if api == "anthropic":
         _check_anthropic(body)
+    elif api == "gemini":
+        _check_gemini(body)
     else:
         key = "messages" if api == "openai-chat" else "input"
         if not body.get(key):
@@ -175,6 +180,43 @@ def _check_blocks(message: Body) -> None:
             case "redacted_thinking":
                 _sealed(block.get("data"), "data")
         results_over = results_over or block["type"] != "tool_result"
+
+
+def _gemini(body: Body) -> Iterator[Step]:
+    for content in body["contents"]:
+        if content["role"] == "model":
+            yield "assistant", ""
+        for part in content["parts"]:
+            if call := part.get("functionCall"):
+                yield "call", call["id"]
+            elif answer := part.get("functionResponse"):
+                yield "result", answer["id"]
+            elif content["role"] == "user" and "text" in part:
+                yield "user", part["text"]
+
+
+def _check_gemini(body: Body) -> None:
+    contents = body.get("contents")
+    if not contents or contents[0]["role"] != "user":
+        raise Invalid("contents: the first one must have the role user")
+    roles = [content["role"] for content in contents]
+    if any(role == after for role, after in pairwise(roles)) or set(roles) - {"user", "model"}:
+        raise Invalid("contents: please ensure that multiturn requests alternate between user and model")
+    names: dict[str, str] = {}
+    for content in contents:
+        if not content["parts"]:
+            raise Invalid("contents.parts must not be empty")
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        if calls and not calls[0].get("thoughtSignature"):
+            raise Invalid("function call is missing a thought_signature")
+        names |= {part["functionCall"]["id"]: part["functionCall"]["name"] for part in calls}
+        for part in content["parts"]:
+            if "thoughtSignature" in part and part["thoughtSignature"] != "skip_thought_signature_validator":
+                _sealed(part["thoughtSignature"], "thought_signature")
+            answer = part.get("functionResponse")
+            if answer and names.get(answer["id"]) != answer["name"]:
+                raise Invalid("a function response must have the name of its call")
+    _paired(steps("gemini", body), at_once=True)
 
 
 def _marked(body: Body) -> Iterator[Body]:

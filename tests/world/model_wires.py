@@ -94,6 +94,9 @@ def failure(api: str, fail: Fail) -> bytes:
     if api == "anthropic":
         error: dict[str, object] = {"type": kind, "message": fail.message}
         return encode({"type": "error", "error": error, "request_id": "req_scripted"})
+    if api == "gemini":
+        status = {429: "RESOURCE_EXHAUSTED", 401: "UNAUTHENTICATED", 400: "INVALID_ARGUMENT"}.get(fail.status, kind)
+        return encode({"error": {"code": fail.status, "message": fail.message, "status": fail.kind or status}})
     return encode({"error": {"message": fail.message, "type": kind, "param": None, "code": kind}})
 
 
@@ -340,12 +343,64 @@ class ResponsesWire:
         return {**about, **status, **why, **usage}
 
 
+class GeminiWire:
+    """Gemini's streamGenerateContent. Calls are whole; one whose arguments are no object is not passed on."""
+
+    stops: ClassVar = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refused": "SAFETY"}
+
+    def frames(self, answer: Answer) -> Iterator[Frame]:
+        yield "head", self.chunk(answer, {"text": ""})
+        for piece in cut(answer.thinking, answer.pieces):
+            yield "think", self.chunk(answer, {"text": piece, "thought": True})
+        pieces = cut(answer.text, answer.pieces)
+        for number, piece in enumerate(pieces):
+            seal = {"thoughtSignature": answer.seal} if answer.thinking and number == len(pieces) - 1 else {}
+            yield "text", self.chunk(answer, {"text": piece, **seal})
+        for number, call in enumerate(answer.calls):
+            seal = {"thoughtSignature": "sealed-by-the-scripted-model"} if not number else {}
+            yield "call", self.chunk(answer, {"functionCall": self.call(call), **seal})
+        yield "end", self.chunk(answer, {"text": ""}, self.stops[answer.stop], self.usage(answer.usage))
+
+    def call(self, call: Call) -> dict[str, object]:
+        return {"id": call.id, "name": call.name, "args": msgspec.json.decode(arguments(call))}
+
+    def chunk(self, answer: Answer, part: dict[str, object], finish: str = "", usage: object = None) -> bytes:
+        candidate: dict[str, object] = {"content": {"role": "model", "parts": [part]}, "index": 0}
+        if finish:
+            candidate["finishReason"] = finish
+        counted = {"usageMetadata": usage} if usage else {}
+        return b"data: %s\r\n\r\n" % encode({"candidates": [candidate], **counted, "modelVersion": answer.model})
+
+    def usage(self, tokens: Tokens) -> dict[str, object]:
+        return {
+            "promptTokenCount": tokens.input,
+            "candidatesTokenCount": tokens.output - tokens.reasoning,
+            "thoughtsTokenCount": tokens.reasoning,
+            "cachedContentTokenCount": tokens.cached,
+            "totalTokenCount": tokens.input + tokens.output,
+        }
+
+    def broken(self, reply: Broken) -> bytes:
+        usual = {
+            "overloaded_error": (503, "UNAVAILABLE"),
+            "server_error": (500, "INTERNAL"),
+            "insufficient_quota": (429, "RESOURCE_EXHAUSTED: You exceeded your current quota"),
+        }
+        code, status = usual.get(reply.kind, (400, reply.kind))
+        error = {"code": code, "message": reply.message, "status": status}
+        return b"data: %s\r\n\r\n" % encode({"error": error})
+
+    def whole(self, answer: Answer) -> dict[str, object]:
+        raise NotImplementedError("it is always asked for a stream")
+
+
 def _event(name: str, **fields: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), encode({"type": name, **fields}))
 
 
-WIRES: dict[str, ChatWire | MessagesWire | ResponsesWire] = {
+WIRES: dict[str, ChatWire | MessagesWire | ResponsesWire | GeminiWire] = {
     "openai-chat": ChatWire(),
     "openai-responses": ResponsesWire(),
     "anthropic": MessagesWire(),
+    "gemini": GeminiWire(),
 }

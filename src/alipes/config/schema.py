@@ -31,7 +31,7 @@ from alipes.config.value_types import (
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts
 
-WIRE_APIS = ("openai-chat", "openai-responses", "anthropic")
+WIRE_APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 RESERVED: tuple[str, ...] = ()
 """Tables of features that are not built yet: accepted and not checked."""
 _PRICE = number(0, 100_000, "US dollars")

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Json
 
-Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "embedded", "python"]
+Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "embedded", "python"]
 """`python`: an object in this process, added by a test kit."""
 
 OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]

@@ -441,6 +441,10 @@ def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
         from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
 
         return OpenAIResponsesProvider(endpoint, http)
+    if endpoint.api == "gemini":
+        from alipes.providers.gemini import GeminiProvider  # noqa: PLC0415
+
+        return GeminiProvider(endpoint, http)
     from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
 
     return OpenAIChatProvider(endpoint, http)

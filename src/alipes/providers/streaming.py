@@ -269,6 +269,9 @@ def request_headers(endpoint: Endpoint) -> dict[str, str]:
         ours["anthropic-version"] = ANTHROPIC_VERSION
         if key:
             ours["x-api-key"] = key
+    elif endpoint.api == "gemini":
+        if key:
+            ours["x-goog-api-key"] = key
     elif key:
         ours["authorization"] = f"Bearer {key}"
     return ours | {name.lower(): value for name, value in endpoint.headers.items()}
@@ -309,6 +312,8 @@ class _Listed(Struct):
     max_context_length: Any = None
     max_model_len: Any = None
     max_input_tokens: Any = None
+    inputTokenLimit: Any = None
+    """Gemini's name."""
     meta: _ListedMeta | None = None
 
     @property
@@ -316,7 +321,7 @@ class _Listed(Struct):
         """The context window by the field that this server uses; servers differ in its name and type."""
         meta = self.meta or _ListedMeta()
         fields = (meta.n_ctx, self.max_model_len, self.context_length, self.context_window, self.max_context_length)
-        for value in (*fields, meta.n_ctx_train, self.max_input_tokens):
+        for value in (*fields, meta.n_ctx_train, self.max_input_tokens, self.inputTokenLimit):
             if isinstance(value, int) and value > 0:
                 return value
         return None
@@ -344,7 +349,8 @@ async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) 
         raise _rejected(place, response, _parse_body(response.content))
     listing = decode_event(_listing, response.content, place)
     listed = listing.data or listing.models or []
-    return tuple(OfferedModel(name, one.window) for one in listed if (name := one.id or one.name))
+    names = ((one, (one.id or one.name).removeprefix("models/")) for one in listed)
+    return tuple(OfferedModel(name, one.window) for one, name in names if name)
 
 
 class _Embedding(Struct):
@@ -390,6 +396,8 @@ def _url(endpoint: Endpoint, path: str) -> str:
     # Anthropic's own base_url has no version; those of compatible servers may have one.
     if endpoint.api == "anthropic" and not base.endswith("/v1"):
         base += "/v1"
+    if endpoint.api == "gemini":  # the address of the known provider is that of Google's imitation of OpenAI's API
+        base = base.removesuffix("/openai")
     return base + path
 
 

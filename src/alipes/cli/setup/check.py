@@ -135,5 +135,6 @@ def _to_problem(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Se
 
 
 def _address_advice(endpoint: Endpoint) -> str:
-    last = {"anthropic": "/v1/messages", "openai-responses": "/responses"}.get(endpoint.api, "/chat/completions")
+    lasts = {"anthropic": "/v1/messages", "openai-responses": "/responses", "gemini": "/models/..."}
+    last = lasts.get(endpoint.api, "/chat/completions")
     return f"Use the address without {last}; it must support {endpoint.api}."

@@ -47,6 +47,7 @@ APIS = (
     Choice("openai-chat", "openai-chat", "OpenAI chat completions; supported by nearly every server"),
     Choice("openai-responses", "openai-responses", "OpenAI responses"),
     Choice("anthropic", "anthropic", "Anthropic messages"),
+    Choice("gemini", "gemini", "Gemini's own API"),
 )
 MODEL_HINT = "context, $ per 1M tokens: input / cached / output; type to filter"
 NAMES_HINT = "type to filter"
