@@ -20,7 +20,7 @@ from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import CORE
 from alipes.providers.mixture import ask_all, format_answers, summarize_answers
-from alipes.providers.registry import Backend
+from alipes.providers.registry import Backend, fit_effort
 from alipes.store.sql.usage import UsageRecord
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class AuxiliaryModels:
             system=system,
             messages=messages,
             max_tokens=min(limit, backend.facts.output or limit),
-            effort=errand.effort,
+            effort=fit_effort(errand.effort, backend.facts),
         )
         return await self.send(request, backend, turn, task=task, tool=tool, seconds=errand.timeout)
 

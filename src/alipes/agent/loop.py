@@ -23,7 +23,7 @@ from alipes.kernel.turns import Effort, Ending, ModelReply, Notice, Retracted, S
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
-from alipes.providers.registry import Backend
+from alipes.providers.registry import Backend, fit_effort
 
 if TYPE_CHECKING:
     from alipes.agent.answer_schema import AnswerSchema
@@ -218,6 +218,7 @@ class _TurnLoop:
             self._system += self._schema.prompt
         self._empty_replies, self._call_count = 0, 0
         self._context = ""
+        self._told_effort: set[str] = set()
 
     async def begin(self) -> None:
         """Say the person's message, unless an earlier attempt did, and collect context from plugins."""
@@ -346,7 +347,7 @@ class _TurnLoop:
             messages=(),
             tools=() if facts.tools is False else offered,
             max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
-            effort=self._agent.effort,
+            effort=await self._fit_effort(backend),
             session=self._turn.session,
             tool_choice=tool_choice,
             output_schema=self._turn.inbound.output_schema if tool_choice == "auto" else {},
@@ -357,6 +358,15 @@ class _TurnLoop:
         reply = await self.budget.call(backend, request, self._call_count)
         self.fitting.record_usage(reply)
         return backend.name, reply
+
+    async def _fit_effort(self, backend: Backend) -> Effort:
+        """The reasoning level of the request. One that the model lacks is replaced, and the person is told once."""
+        wanted = self._agent.effort
+        level = fit_effort(wanted, backend.facts)
+        if level != wanted and backend.facts.reasoning is not False and backend.name not in self._told_effort:
+            self._told_effort.add(backend.name)
+            await self._emit(Notice(f"{backend.name} has no effort {wanted}; using {level}"))
+        return level
 
     def visible_messages(self) -> tuple[Message, ...]:
         history, before = self.transcript.history, len(self._turn.history)

@@ -21,6 +21,7 @@ from alipes.kernel.messages import Json
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SECRET_HEADER = r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth)"
 _PLUGIN = r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?"
+EFFORT_NAMES = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))
 AMOUNT_FORM = r"\$(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?) ?([kM]?) tokens"
 _AMOUNT = 'amount like "$0.50" or "200k tokens"'
 
@@ -189,6 +190,13 @@ def _names(value: object) -> list[Json]:
     if len(set(value)) < len(value):
         raise InvalidValue("lists a name twice: remove one")
     return list(value)
+
+
+def _levels(value: object) -> list[Json]:
+    names = _names(value)
+    if not names or not EFFORT_NAMES.issuperset(map(str, names)):
+        raise InvalidValue(f"must be a list of reasoning levels: {', '.join(sorted(EFFORT_NAMES))}")
+    return names
 
 
 def _grants(value: object) -> list[Json]:
@@ -381,6 +389,7 @@ ENDPOINT = ValueType("address", _endpoint)
 HEADERS = ValueType("table of header = text", _headers, None, "table")
 BODY = ValueType("table", _body, None, "table")
 NAMES = ValueType("list of names", _names, _words, "list")
+LEVELS = ValueType("list of reasoning levels", _levels, _words, "list")
 GRANTS = ("ssh-agent", "docker", "browser")
 """What `sandbox.grants` may contain."""
 GRANT_NAMES = ValueType("list of names", _grants, _words, "list")

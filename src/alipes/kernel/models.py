@@ -83,6 +83,8 @@ class ModelFacts(Struct, frozen=True):
     vision: bool | None = None
     tools: bool | None = None
     reasoning: bool | None = None
+    efforts: tuple[str, ...] | None = None
+    """Its reasoning levels, of `EFFORT_LEVELS`."""
     price_input: float | None = None
     """US dollars per million tokens, like the other prices."""
     price_output: float | None = None

@@ -13,7 +13,9 @@ Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "st
 """`steered`: the message was steered into the running turn; the detail is that turn's id. `gave_up`: the answer does
 not match the schema that was asked for."""
 BusyMode: TypeAlias = Literal["interrupt", "queue", "steer"]
-Effort: TypeAlias = Literal["", "low", "medium", "high"]
+Effort: TypeAlias = Literal["", "off", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORT_LEVELS: tuple[Effort, ...] = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+"""From none to most."""
 """What a new message does to a running turn: stop it, wait for it, or be steered into it."""
 PermissionMode: TypeAlias = Literal["ask", "edits", "plan", "all"]
 """`ask`: risky calls are asked about; `edits`: so too, but not file edits in the project; `plan`: only tools that

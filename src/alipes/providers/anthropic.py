@@ -179,7 +179,8 @@ REDACTED = "redacted:"
 """Prefix of the seal for thinking sent only as ciphertext; signatures contain no colon."""
 _BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$))"
 """Models before adaptive thinking take a budget, later ones an effort."""
-_SHARE = {"low": 8, "medium": 4, "high": 2}
+_SHARES = {"minimal": 1 / 16, "low": 1 / 8, "medium": 1 / 4, "high": 1 / 2, "xhigh": 3 / 4, "max": 7 / 8}
+"""Budgets as parts of the output limit."""
 _LEAST = 1024
 
 
@@ -232,9 +233,13 @@ def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
 
 
 def _thinking(request: Request, messages: list[JsonObject]) -> JsonObject:
-    if "claude" in request.model and not re.search(_BUDGETED, request.model):
-        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": request.effort}}
-    budget = max(_LEAST, request.max_tokens // _SHARE[request.effort])
+    adaptive = "claude" in request.model and not re.search(_BUDGETED, request.model)
+    if request.effort == "off":
+        return {"thinking": {"type": "disabled"}} if adaptive else {}
+    if adaptive:
+        effort = "low" if request.effort == "minimal" else request.effort
+        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
+    budget = max(_LEAST, int(request.max_tokens * _SHARES[request.effort]))
     # With a budget, a tool loop must start with thinking; one started by another model does not.
     if budget >= request.max_tokens or _tool_loop_without_thinking(messages):
         return {}

@@ -26,7 +26,7 @@ UNSIGNED = "skip_thought_signature_validator"
 _BUDGETED = r"gemini-(?:1|2)[.-]"
 """Models before thinking levels take a budget."""
 _BUDGETS = {"off": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 24576}
-_LEVELS = {"off": "minimal", "minimal": "minimal", "low": "low", "medium": "medium"}
+_THINKING_LEVELS = {"off": "minimal", "minimal": "minimal", "low": "low", "medium": "medium"}
 """Thinking levels; `high` for all others."""
 
 
@@ -73,7 +73,7 @@ class _Chunk(Struct, rename="camel"):
     error: Json = None
 
 
-class Seal(Struct, omit_defaults=True):
+class CallSeal(Struct, omit_defaults=True):
     """The signatures that the API wants back: our form of `Thinking.seal`."""
 
     thought: str = ""
@@ -83,7 +83,7 @@ class Seal(Struct, omit_defaults=True):
 
 
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
-_seal = msgspec.json.Decoder(Seal)
+_seal = msgspec.json.Decoder(CallSeal)
 
 
 class GeminiStreamParser(StreamParser):
@@ -92,7 +92,7 @@ class GeminiStreamParser(StreamParser):
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[_FunctionCall] = []
-        self._seal = Seal(calls={})
+        self._seal = CallSeal(calls={})
         self._stop, self._why = "", ""
         self._counts = _Counts()
 
@@ -144,7 +144,7 @@ class GeminiStreamParser(StreamParser):
 
     def _sealed(self) -> Iterator[Thinking]:
         text = "".join(self._thinking)
-        if text or self._seal != Seal():
+        if text or self._seal != CallSeal():
             yield Thinking(text, msgspec.json.encode(self._seal).decode(), self.place.name)
 
     def _tokens(self) -> Usage:
@@ -202,7 +202,7 @@ def _thinking(request: Request) -> JsonObject:
     if re.match(_BUDGETED, request.model):
         budget = min(_BUDGETS[request.effort], max(0, request.max_tokens - 1024))
         return {"thinkingBudget": budget, "includeThoughts": budget > 0}
-    return {"thinkingLevel": _LEVELS.get(request.effort, "high"), "includeThoughts": request.effort != "off"}
+    return {"thinkingLevel": _THINKING_LEVELS.get(request.effort, "high"), "includeThoughts": request.effort != "off"}
 
 
 def _contents(messages: Sequence[Message], known: wire.ConvertedMessages[JsonObject]) -> list[JsonObject]:
@@ -245,14 +245,14 @@ def _model_parts(message: Message, us: str) -> Iterator[JsonObject]:
                 calls += 1
 
 
-def _find_seal(parts: Iterable[Part], us: str) -> Seal:
+def _find_seal(parts: Iterable[Part], us: str) -> CallSeal:
     for part in parts:
         if isinstance(part, Thinking) and part.by == us and part.seal.startswith("{"):
             try:
                 return _seal.decode(part.seal)
             except msgspec.DecodeError:  # of the same model through another API
                 break
-    return Seal()
+    return CallSeal()
 
 
 def _signed(part: JsonObject, signature: str) -> JsonObject:

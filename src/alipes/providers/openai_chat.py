@@ -358,8 +358,8 @@ def _to_wire(request: Request, messages: list[JsonObject], spoken: Dialect, *, m
         if request.tool_choice == "none":
             body["tool_choice"] = "none"
     if request.effort:
-        effort = {"effort": request.effort}
-        body |= {"reasoning": effort} if spoken.nested_effort else {"reasoning_effort": request.effort}
+        effort = wire.openai_effort(request.effort)
+        body |= {"reasoning": {"effort": effort}} if spoken.nested_effort else {"reasoning_effort": effort}
     if spoken.cache_key and request.session:
         body["prompt_cache_key"] = wire.valid_id(request.session)
     return body

@@ -266,7 +266,7 @@ def _to_wire(request: Request, known: wire.ConvertedMessages[JsonObject]) -> Jso
         if request.tool_choice == "none":
             body["tool_choice"] = "none"
     if request.effort:
-        body["reasoning"] = {"effort": request.effort, "summary": "auto"}
+        body["reasoning"] = {"effort": wire.openai_effort(request.effort), "summary": "auto"}
     if request.session:
         body["prompt_cache_key"] = wire.valid_id(request.session)
     return body

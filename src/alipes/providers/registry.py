@@ -22,7 +22,7 @@ from alipes.kernel.formatting import join_names
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts, OnLimit
 from alipes.kernel.ports import Provider, Request, Tool
-from alipes.kernel.turns import Delta, Usage
+from alipes.kernel.turns import EFFORT_LEVELS, Delta, Effort, Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
@@ -72,6 +72,22 @@ def find_facts(
     if any(price in changes for price in _PRICES):  # our long-context factors belong to our prices
         changes = {field: unsaid[field] for field in _LONG} | changes
     return msgspec.structs.replace(found, **changes)
+
+
+USUAL_EFFORTS: tuple[Effort, ...] = ("low", "medium", "high")
+"""What every API knows; used for a model of which nothing else is known."""
+
+
+def fit_effort(wanted: Effort, facts: ModelFacts) -> Effort:
+    """The highest level of the model that is not above `wanted`; its lowest if all are above. Empty: its default, also
+    for a model that does not reason."""
+    if not wanted or facts.reasoning is False:
+        return ""
+    known = facts.efforts or USUAL_EFFORTS
+    order = EFFORT_LEVELS.index(wanted)
+    levels = sorted((each for each in EFFORT_LEVELS if each in known), key=EFFORT_LEVELS.index)
+    below = [each for each in levels if EFFORT_LEVELS.index(each) <= order]
+    return below[-1] if below else levels[0]
 
 
 def compute_cost(usage: Usage, facts: ModelFacts) -> float | None:

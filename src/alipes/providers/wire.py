@@ -236,6 +236,11 @@ def _check_size(size: int) -> None:
         raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
 
 
+def openai_effort(effort: str) -> str:
+    """A reasoning level in OpenAI's words."""
+    return {"off": "none", "max": "xhigh"}.get(effort, effort)
+
+
 def named_schema(endpoint: Endpoint, request: Request) -> JsonObject:
     """The schema of the answer as OpenAI's wires name it; empty if the server is not known to enforce it."""
     from alipes.providers.schemas import is_enforced, to_wire  # noqa: PLC0415

@@ -208,7 +208,10 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ('fallback = [\n"groq/x",\n"nope/y",\n]', 'config.toml:3: fallback = "nope/y" has an unknown provider'),
         ('fallback = [\n"groq/x",\n3,\n]', "config.toml:3: fallback = "),
         ('fallback = ["groq/x", "groq/x"]', "lists a model twice"),
-        ('effort = "hgih"', 'must be one of "", "low", "medium", "high". Did you mean high?'),
+        (
+            'effort = "hgih"',
+            'must be one of "", "off", "minimal", "low", "medium", "high", "xhigh", "max". Did you mean high?',
+        ),
         ("max_steps = -1", "max_steps = -1 is out of range"),
         ('log_level = "INFO"', "Did you mean info?"),
         ("[embedded]\ngguf = '/nowhere.gguf'", 'config.toml:2: embedded.gguf = "/nowhere.gguf" is not a file'),

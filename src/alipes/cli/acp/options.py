@@ -12,13 +12,13 @@ from acp.schema import (
 )
 
 from alipes.core.app import App
-from alipes.kernel.turns import Address, Effort
+from alipes.kernel.turns import EFFORT_LEVELS, Address, Effort
 from alipes.sessions.permissions import MODES, parse_mode
 
 MODE, MODEL, EFFORT = "mode", "model", "effort"
 MODE_NAMES = {"ask": "Ask", "edits": "Accept edits", "plan": "Plan", "all": "Allow everything"}
 DEFAULT = "default"
-EFFORTS: dict[str, Effort] = {DEFAULT: "", "low": "low", "medium": "medium", "high": "high"}
+EFFORTS: dict[str, Effort] = {DEFAULT: "", **{each: each for each in EFFORT_LEVELS}}
 ConfigOption = SessionConfigOptionSelect | SessionConfigOptionBoolean
 
 

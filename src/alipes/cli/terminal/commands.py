@@ -24,7 +24,7 @@ from alipes.console.styles import TerminalStyle, apply_style, wrap_text
 from alipes.console.width import display_width
 from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.turns import Inbound
+from alipes.kernel.turns import EFFORT_LEVELS, Inbound
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import (
     CommandReply,
@@ -63,7 +63,7 @@ class TerminalCommands:
         }
         terminal.completer.arguments |= {
             "/busy": lambda: ("interrupt", "queue", "steer"),
-            "/effort": lambda: ("low", "medium", "high", "default"),
+            "/effort": lambda: (*EFFORT_LEVELS, "default"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
             "/mode": lambda: tuple(MODES),

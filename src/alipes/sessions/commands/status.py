@@ -61,9 +61,13 @@ async def _from_when(context: CommandContext, what: str = "model") -> str:
 
 
 EFFORTS: dict[Effort, str] = {
+    "off": "the model does not think before it answers",
+    "minimal": "the model thinks as little as it can",
     "low": "the model thinks briefly",
     "medium": "the model thinks for a while",
     "high": "the model thinks thoroughly; slower, and costs more",
+    "xhigh": "the model thinks longer than that, for long work",
+    "max": "the model thinks as much as it can; slowest, and costs most",
 }
 
 

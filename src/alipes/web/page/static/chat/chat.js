@@ -299,7 +299,7 @@ function hasActivity(conversation) {
 
 /** @type {Record<string, string>} */
 const MODES = { ask: "Ask first", edits: "Allow edits", plan: "Plan only", all: "Allow all" };
-const EFFORTS = ["", "low", "medium", "high"];
+const EFFORTS = ["", "off", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /**
  * @param {{conversation: Conversation | null, options: Record<string, string>, setOptions: (options: Record<string, string>) => void,
