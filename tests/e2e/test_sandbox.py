@@ -1,10 +1,13 @@
 """The program with its default sandbox: a model that obeys a hostile text changes and sees nothing outside."""
 
 import asyncio
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from alipes.runtime.sandbox.policy import make_private_directory, short_hash
 from tests.e2e.program import Home
 from tests.e2e.test_terminal_busy import PAUSE
 from tests.world.environment import require
@@ -75,6 +78,21 @@ async def test_hostile_commands_run_without_a_question_and_without_effect(home):
     assert "canary" not in one and "providers" not in two
     assert three == "False\n[exit code 0]" and four == "(no output)\n[exit code 0]"
     assert (here / "project" / "result").read_text() == "kept\n"
+
+
+async def test_commands_are_refused_and_all_say_why_if_the_temporary_folder_cannot_be_made(home):
+    taken = Path(make_private_directory()) / short_hash(os.path.realpath(home.path))
+    taken.write_text("in its place")
+    try:
+        async with ModelServer([use("terminal", command="touch ~/new"), Say("done")]) as server:
+            home.use(server, workdir=str(home.path.parent / "project"))
+            done, doctor = await home.run("ask", "go", **SANDBOX), await home.run("doctor", **SANDBOX)
+        (refused,) = results(server)
+    finally:
+        taken.unlink()
+    assert "Commands are refused, because no sandbox works here" in refused and not (home.path.parent / "new").exists()
+    for text in (refused, done.err, doctor.out):
+        assert f"{taken} belongs to another user or is open to others; remove it" in " ".join(text.split()), text
 
 
 async def test_a_git_remote_that_the_sandbox_hides_is_explained(home):

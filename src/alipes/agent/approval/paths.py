@@ -8,6 +8,7 @@ from alipes.agent.approval.directories import WorkingDirectories, is_in, known_p
 from alipes.agent.approval.risk import Risk, Scope
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
+from alipes.runtime.sandbox.project import project_root
 from alipes.tools.common import Places
 
 _SYSTEM = (
@@ -49,8 +50,10 @@ class PathChecker:
     """Checks paths in the commands of one shell text."""
 
     def __init__(self, places: Places, workdir: str, start: str = "") -> None:
-        """`workdir` is the project directory; `start` the initial working directory if different."""
-        self.workdir = os.path.realpath(workdir or os.getcwd())
+        """`workdir` is where the conversation works; `start` is where the commands begin, if elsewhere."""
+        workdir = os.path.realpath(workdir or os.getcwd())
+        self.project = project_root(workdir, places.home, places.root)
+        """What commands may change: the work tree around it."""
         self.has_links = False
         """A link was created: from then on paths may lead anywhere."""
         self.new_remotes: set[str] = set()
@@ -60,7 +63,7 @@ class PathChecker:
         self._alipes_root = os.path.realpath(places.root)
         """The directory with the homes of all profiles."""
         self._own_folders = places.own_folders
-        self.directories = WorkingDirectories(start or self.workdir, self.home)
+        self.directories = WorkingDirectories(start or workdir, self.home)
         self._unknown_variables: set[str] = set()
         self._own_secret_text = (
             re.escape(os.path.basename(self._alipes_root))
@@ -68,12 +71,12 @@ class PathChecker:
         )
         secret = (os.path.join(self.home, folder) for folder in secret_folders_in_home())
         self._secret_places = [
-            place for place in (*self._own_folders, *secret) if not is_in(self.workdir, place)
+            place for place in (*self._own_folders, *secret) if not is_in(self.project, place)
         ]  # a project inside one of them is not secret
 
     def copy(self) -> "PathChecker":
         """For a script, which changes nothing of the shell that runs it."""
-        other = PathChecker(self._places, self.workdir)
+        other = PathChecker(self._places, self.project)
         other.directories.possible = set(self.directories.possible)
         return other
 
@@ -110,7 +113,7 @@ class PathChecker:
     def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
         forbidden = any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home))
         floor = rule == "remove" and forbidden and self.directories.is_likely(path, text)
-        in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
+        in_project = is_in(self.project, path) or is_in(path, self.project)
         scope: Scope = "workspace" if in_project else "machine"
         return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
 
@@ -124,9 +127,9 @@ class PathChecker:
         for path in filter(None, paths):
             if any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home)):
                 return Risk("remove", f"{verb} {path}", floor=self.directories.is_likely(path, word.text))
-            if path == self.workdir or path == os.path.join(self.workdir, ".git"):
+            if path == self.project or path == os.path.join(self.project, ".git"):
                 return Risk("remove", f"{verb} {path}", "workspace")
-            if not is_in(path, self.workdir) and not self._is_scratch(path):
+            if not is_in(path, self.project) and not self._is_scratch(path):
                 return Risk("remove", f"{verb} {path}, which is outside the project")
         return None
 
@@ -143,7 +146,7 @@ class PathChecker:
         if None in self.directories.resolve(word):
             paths = [
                 *paths,
-                *(os.path.realpath(os.path.join(each, word.text)) for each in _likely_folders(self.home, self.workdir)),
+                *(os.path.realpath(os.path.join(each, word.text)) for each in _likely_folders(self.home, self.project)),
             ]
         return next((risk for path in paths if (risk := self._check_write(path))), None)
 
@@ -169,10 +172,10 @@ class PathChecker:
         for path in self.directories.resolve(folder):
             if path is None:
                 return _UNKNOWN_TARGET
-            if is_in(path, self.workdir) and ".git" in os.path.relpath(path, self.workdir).split("/"):
+            if is_in(path, self.project) and ".git" in os.path.relpath(path, self.project).split("/"):
                 reason = f"puts files into {path}, where git runs or trusts some of them"
                 return Risk("trusted", reason, "workspace", paths=(path,))
-            if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
+            if self._is_scratch(path) or (is_in(path, self.project) and path != self.home):
                 continue
             around = any(is_in(place, path) for place in (self.home, self._alipes_home, *self._own_folders))
             if around or path in startup_parents:
@@ -191,17 +194,17 @@ class PathChecker:
             inside = os.path.relpath(path, self._alipes_home)
             floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
             return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
-        in_project = is_in(path, self.workdir)
+        in_project = is_in(path, self.project)
         if is_in(path, self.home) and not (
             in_project
-            and is_in(self.workdir, self.home)
-            and is_startup_in_home(os.path.relpath(self.workdir, self.home))
+            and is_in(self.project, self.home)
+            and is_startup_in_home(os.path.relpath(self.project, self.home))
         ):
             inside = os.path.relpath(path, self.home)
             if is_startup_in_home(inside):
                 why = "this file runs when you log in" if re.match(_LOGIN, inside) else f"this file {_RUN_LATER}"
                 return Risk("startup", f"changes {path}, which other programs run or trust", why=why)
-        relative = os.path.relpath(path, self.workdir) if in_project else path.lstrip("/")
+        relative = os.path.relpath(path, self.project) if in_project else path.lstrip("/")
         if not (self._is_scratch(path) and not in_project) and is_trusted_in_project(relative):
             why = next((text for pattern, text in _TRUSTED_BY if re.search(pattern, f"/{relative}")), _RUN_LATER)
             reason = f"changes {path}, which is run or trusted later"
@@ -272,7 +275,7 @@ class PathChecker:
     def check_copy(self, word: ShellWord) -> Risk | None:
         """Risk of copying or searching a directory that contains secrets."""
         for path in self.directories.resolve(word):
-            if path and path != self.workdir and any(is_in(place, path) for place in self._secret_places):
+            if path and path != self.project and any(is_in(place, path) for place in self._secret_places):
                 return Risk("secret", f"reads {path} with the secrets in it")
         return None
 
@@ -300,7 +303,7 @@ class PathChecker:
         """True if a word names something in the project, although a part of its name is not known."""
         prefix, starts_segment = known_prefix(word)
         folders = self.directories.resolve(ShellWord(prefix.rpartition("/")[0] or ("/" if "/" in prefix else ".")))
-        free = all(path and (is_in(path, self.workdir) or self._is_scratch(path)) for path in folders)
+        free = all(path and (is_in(path, self.project) or self._is_scratch(path)) for path in folders)
         return free and not starts_segment and not prefix.rpartition("/")[2].startswith(".")
 
     def _is_scratch(self, path: str) -> bool:
@@ -308,17 +311,17 @@ class PathChecker:
 
     def _is_free_area(self, path: str) -> bool:
         """True if everything below `path` may be deleted: in the project and in temporary directories."""
-        around = any(is_in(place, path) for place in (self._alipes_home, self.workdir, *self._own_folders))
+        around = any(is_in(place, path) for place in (self._alipes_home, self.project, *self._own_folders))
         if around or any(is_in(path, folder) for folder in self._own_folders):
             return False
         if self._is_scratch(path):
             return True
-        if not is_in(path, self.workdir):
+        if not is_in(path, self.project):
             return False
-        if is_in(self.home, self.workdir):  # the project is the home directory or above it
+        if is_in(self.home, self.project):  # the project is the home directory or above it
             inside = os.path.relpath(path, self.home)
             return "/" in inside and not inside.startswith(".")
-        return ".git" not in os.path.relpath(path, self.workdir).split("/")
+        return ".git" not in os.path.relpath(path, self.project).split("/")
 
 
 def _likely_folders(home: str, workdir: str) -> tuple[str, ...]:

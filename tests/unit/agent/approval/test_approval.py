@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from msgspec import structs
 
 from alipes.agent.approval.approval import ApprovalGate
 from alipes.agent.approval.assessment import assess_call
@@ -784,6 +785,44 @@ def test_workdir_of_the_call_counts(world):
     assert assess_call(call("rm -rf x"), workdir, places) is None
     assert assess_call(call("cat .env", workdir="~/.alipes"), workdir, places) is not None
     assert assess_call(call("rm -rf x"), places.home, places) is not None
+
+
+@pytest.fixture
+def subfolder(world):
+    """A folder of a repository in the home."""
+    places, _ = world
+    repo = Path(places.home) / "repo"
+    for folder in (".git", "src", "tests", ".github/workflows"):
+        (repo / folder).mkdir(parents=True, exist_ok=True)
+    for file in (".git/HEAD", "tests/one.py", ".github/workflows/ci.yml"):
+        (repo / file).write_text("x")
+    return places, str(repo / "src")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rm -rf ../.git", "rm -rf ~/repo/.git", "mv ../.git /tmp/x", "tar xf x.tar -C ../.git", "git -C .. clean -f"],
+)
+def test_in_a_subfolder_the_whole_work_tree_is_protected_in_a_sandbox_too(subfolder, command):
+    places, workdir = subfolder
+    risk = assess_call(call(command), workdir, places, contained=True, protected=True)
+    assert risk is not None and risk.scope == "workspace"
+
+
+@pytest.mark.parametrize("folder", ["src", "tests"])
+def test_in_a_subfolder_a_ci_file_of_the_work_tree_is_asked_about_by_its_path(subfolder, folder):
+    places, workdir = subfolder
+    places = structs.replace(places, scratch=(places.home,))  # a project below /tmp
+    ci = os.path.realpath(f"{workdir}/../.github/workflows/ci.yml")
+    command = call("sed -i s/x/y/ ../.github/workflows/ci.yml", workdir=f"../{folder}")
+    risk = assess_call(command, workdir, places, contained=True, protected=True)
+    assert risk is not None and risk.paths == (ci,)
+
+
+@pytest.mark.parametrize("command", ["sed -i s/x/y/ ../tests/one.py", "rm -rf ../tests", "mv ../tests/one.py ."])
+def test_in_a_subfolder_everyday_work_in_the_work_tree_needs_no_approval(subfolder, command):
+    places, workdir = subfolder
+    assert assess_call(call(command), workdir, places) is None
 
 
 def test_reading_secrets_with_read_file_is_a_risk(world):

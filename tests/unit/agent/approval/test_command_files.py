@@ -69,6 +69,18 @@ def find(work: Path, command: str, **more):
     return find_command_files(terminal(command, **more), str(work), places_of(work))
 
 
+def test_packages_of_the_work_tree_are_not_known_in_a_subfolder_either(work):
+    for name in (".git/HEAD", "src/one", "x.js"):
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("require('left')\n")
+    found = {
+        command: find_command_files(terminal(command), str(work / "src"), places_of(work)).unknown
+        for command in ("node ../x.js", "npm test", "yarn test", "npm publish")
+    }
+    assert "node_modules" in found.pop("node ../x.js")
+    assert {*found.values()} == {"it takes the package.json of a folder above"}
+
+
 READ = [
     ("sh t.sh", "t.sh"),
     ("./run", "run t.sh"),

@@ -114,10 +114,12 @@ async def test_each_command_has_its_own_memory_files_and_terminals(kind, tmp_pat
         assert await project.run("ls /dev/shm /run /dev/pts") == "/dev/pts:\nptmx\n\n/dev/shm:\n\n/run:\n"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
 async def test_nothing_is_writable_but_the_project_the_home_and_temporary_files(kind, tmp_path):
     async with open_project(kind, tmp_path) as project:
-        output = await project.run("for at in / /dev /var /usr /etc; do touch $at/x 2>&1; done; touch ~/x /tmp/x x")
+        output = await project.run(
+            "for at in / /dev /var /usr /etc; do touch $at/x 2>&1; done; touch ~/x ${TMPDIR:-/tmp}/x x"
+        )
         assert output.count("Read-only file system") + output.count("Permission denied") == 5
 
 
@@ -149,7 +151,7 @@ async def test_link_that_a_command_left_in_its_home_creates_nothing_outside(kind
                 os.unlink(os.path.join(home, name))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
 async def test_home_of_alipes_is_hidden_although_the_home_is_listed(kind, tmp_path):
     (tmp_path / "home" / ".alipes").mkdir(parents=True)
     (tmp_path / "home" / ".alipes" / "database").write_text("canary")
@@ -160,7 +162,8 @@ async def test_home_of_alipes_is_hidden_although_the_home_is_listed(kind, tmp_pa
     async with open_project(kind, tmp_path, config=config) as project:
         assert await project.backend.check() == ""
         output = await project.run(
-            "cat ~/notes; cat ~/.alipes/database ~/.ssh/id_ed25519; ls -A ~/.alipes; echo x > new; cat new"
+            "cd ../..; cat home/notes; cat home/.alipes/database home/.ssh/id_ed25519; ls -A home/.alipes;"
+            " cd home/project; echo x > new; cat new"
         )
         assert "canary" not in output
         assert output.startswith("listed") and output.endswith("x\n")

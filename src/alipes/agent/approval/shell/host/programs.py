@@ -232,7 +232,7 @@ def check_container(args: ShellArguments, checker: PathChecker) -> Risk | None:
         source = re.sub(r"^.*?(?:source|src)=([^,]{0,300}).*$", r"\1", word.text).partition(":")[0]
         shared = ShellWord(source)
         if source.startswith(("/", "~", "..", UNKNOWN)) and checker.check_clear("mount", shared):
-            inside = shared.is_known and any(path == checker.workdir for path in checker.directories.resolve(shared))
+            inside = shared.is_known and any(path == checker.project for path in checker.directories.resolve(shared))
             if not inside:
                 return Risk("root", f"gives a container the directory {source.replace(UNKNOWN, '…')}")
     return None

@@ -213,10 +213,14 @@ class _FileSearch:
 
     def _has_packages(self, folder: str) -> bool:
         """True if code in a folder may load packages of the project."""
-        places = [path for path in (folder, *self._paths.directories.possible) if path] or [self._paths.workdir]
-        around = (os.path.join(place, *[".."] * up) for place in places for up in range(12))
-        found = {os.path.realpath(each) for each in around}
-        return any(os.path.isdir(f"{each}/node_modules") for each in found if is_in(each, self._paths.workdir))
+        return self._find_around("node_modules", folder)
+
+    def _find_around(self, name: str, *folders: str) -> bool:
+        """True if something of this name is in these or the current folders, or in a folder of the project around."""
+        current = self._folders() or [self._paths.project]
+        places = {os.path.join(each, folder) for each in current for folder in ("", *folders)}
+        around = {os.path.realpath(os.path.join(place, *[".."] * up)) for place in places for up in range(12)}
+        return any(os.path.lexists(f"{each}/{name}") for each in around if is_in(each, self._paths.project))
 
     def _pin_modules(self, root: str, file: str) -> None:
         """Modules that Python loads instead of others of that name, and what it loads instead of a source file."""
@@ -304,7 +308,7 @@ class _FileSearch:
         if any(os.path.exists(os.path.join(os.path.dirname(each), "..", "pyvenv.cfg")) for each in places):
             return self._give_up("it may load any package of a virtual environment")
         file = self._scripts.find_command(word)
-        if file is None and path and is_in(path, self._paths.workdir):
+        if file is None and path and is_in(path, self._paths.project):
             file = ShellWord(path)
         if file is not None:
             self._add_script(file, "")
@@ -424,6 +428,8 @@ class _FileSearch:
             "workspaces",
         )
         others = any(os.path.lexists(os.path.join(place, each)) for place in self._folders() for each in _PACKAGE_CODE)
+        if not self._scripts.read(ShellWord("package.json")) and self._find_around("package.json"):
+            self._give_up("it takes the package.json of a folder above")
         if several or others or re.search(_PACKAGE_SETTINGS, self._scripts.read(ShellWord(".npmrc"))):
             self._give_up("its settings run code of the project")
         for each in (*_LIFECYCLE, "preinstall", "install", "postinstall"):
@@ -438,7 +444,7 @@ class _FileSearch:
     def _add_package_lines(self, text: str) -> None:
         for line in text.splitlines():
             for name in re.findall(_SCRIPT_PROGRAM, line):
-                if os.path.lexists(os.path.join(self._paths.workdir, "node_modules", ".bin", name)):
+                if self._find_around(f"node_modules/.bin/{name}"):
                     self._give_up(f"it runs {name} of node_modules")
             self.add_text(line)
 
