@@ -352,11 +352,12 @@ def run_script(id, tmp_path, script="t.sh"):
 
 
 @asynccontextmanager
-async def open_work(tmp_path, **files):
-    (tmp_path / "work").mkdir()
+async def open_work(tmp_path, *, interactive=True, **files):
+    (tmp_path / "work").mkdir(exist_ok=True)
     for name, text in files.items():
         (tmp_path / "work" / f"{name}.sh").write_text(text.format(out=tmp_path / "out"))
-    async with open_app(load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted"}), interactive=True) as app:
+    settings = load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
+    async with open_app(settings, interactive=interactive) as app:
         yield app
 
 
@@ -384,6 +385,20 @@ async def test_a_right_holds_for_the_content_of_a_script_and_not_for_its_name(tm
         (tmp_path / "work" / "t.sh").write_text(f"echo evil >> {tmp_path}/out\n")
         (again,) = of(await answer_in_turn(app, run_script("3", tmp_path), "no"), ApprovalAsked)
         assert "+echo evil" in again.files
+    assert (tmp_path / "out").read_text() == "one\none\n"
+
+
+@pytest.mark.deadline(60)
+async def test_where_nobody_can_answer_a_right_holds_until_the_content_changes(tmp_path):
+    async with open_work(tmp_path, t="echo one >> {out}\n") as app:
+        await answer_in_turn(app, run_script("1", tmp_path), "always")
+    async with open_work(tmp_path, interactive=False) as app:
+        same = await answer_in_turn(app, run_script("2", tmp_path))
+        (tmp_path / "work" / "t.sh").write_text(f"echo evil >> {tmp_path}/out\n")
+        changed = await answer_in_turn(app, run_script("3", tmp_path))
+    assert of([*same, *changed], ApprovalAsked) == []
+    (finished,) = of(changed, ToolFinished)
+    assert finished.result.outcome == "denied" and "nobody is available to approve it" in finished.result.text
     assert (tmp_path / "out").read_text() == "one\none\n"
 
 

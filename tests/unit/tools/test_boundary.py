@@ -262,6 +262,16 @@ async def test_where_nobody_can_answer_a_write_outside_is_refused_with_what_to_s
     world.boundary.release("s")
 
 
+async def test_where_nobody_can_answer_what_commands_do_not_see_is_not_read(world):
+    world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+    verdict = await ApprovalGate(world.boundary).before_tool(
+        ToolCall("c", "read_file", {"path": "~/plain"}), world.turn
+    )
+    assert verdict.ruling == "deny" and "outside of the project and not in sandbox.read" in verdict.reason
+    assert "list the folder there, or run again with --yes" in verdict.reason
+    world.boundary.release("s")
+
+
 def policy_of(world, **more):
     work, empty = str(world.work), str(world.home / "empty")
     return SandboxPolicy(work, str(world.home), "", str(world.work / "scratch"), empty, (work,), **more)
