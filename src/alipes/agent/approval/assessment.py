@@ -75,7 +75,7 @@ def _find_risks(call: ToolCall, workdir: str, places: Places, counts: Counts, *,
         risk = _assess(call, workdir, places, is_new, contained=contained)
         if risk is None or risk.reason in known:
             break
-        found.append(risk)
+        found.append(structs.replace(risk, also=()))
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.messages import ToolCall
 
@@ -31,6 +31,8 @@ class Risk(Struct, frozen=True):
     """The reason as a person reads it; empty: as it is."""
     question: ToolCall | None = None
     """What is asked about instead of the call."""
+    also: tuple["Risk", ...] = ()
+    """What else the same program does, for when this one does not count."""
 
 
 Counts: TypeAlias = Callable[[Risk], bool]
@@ -38,6 +40,7 @@ Counts: TypeAlias = Callable[[Risk], bool]
 
 
 def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
-    """The first risk that nothing allows; if there is none, the first."""
-    found = [risk for risk in risks if risk]
-    return next((risk for risk in found if risk.floor), found[0] if found else None)
+    """The first risk that nothing allows; if there is none, the first. The others go with it."""
+    found = [each for risk in risks if risk for each in (structs.replace(risk, also=()), *risk.also)]
+    first = next((risk for risk in found if risk.floor), found[0] if found else None)
+    return structs.replace(first, also=tuple(risk for risk in found if risk is not first)) if found[1:] else first

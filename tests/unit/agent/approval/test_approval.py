@@ -809,6 +809,31 @@ def test_in_a_subfolder_the_whole_work_tree_is_protected_in_a_sandbox_too(subfol
     assert risk is not None and risk.scope == "workspace"
 
 
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("rm -rf ~/other .git", "remove"),
+        ("rm -rf ~/other .", "remove"),
+        ("rm ~/.bashrc .git/hooks/x", "trusted"),
+        ("mv ~/.bashrc .git /tmp", "remove"),
+        ("chmod -R 000 ~/other .", "mode"),
+        ("chmod -R 4777 .", "mode"),
+        ("sed -i -e '1e ls' .github/workflows/ci.yml", "trusted"),
+        ("cp ~/.ssh/id_rsa ~/.bashrc .github/workflows", "trusted"),
+        ("rsync -a --remove-source-files . host:x", "remove"),
+        ("tar czf ~/.bashrc --remove-files .git", "remove"),
+        ("zip -m ~/.bashrc ~/other .git", "remove"),
+        ("find . ~ -fprint ~/.bashrc -delete", "remove"),
+        ("git -c core.pager=./x push --force", "git"),
+        ("git clone --template=./x ~/.bashrc . && git -c core.editor=./x reset --hard", "git"),
+    ],
+)
+def test_in_a_sandbox_what_it_contains_hides_nothing_else_that_a_command_does(world, command, rule):
+    places, workdir = world
+    risk = assess_call(call(command), workdir, places, contained=True, protected=True)
+    assert risk is not None and risk.rule == rule and risk.scope in ("workspace", "remote")
+
+
 @pytest.mark.parametrize("folder", ["src", "tests"])
 def test_in_a_subfolder_a_ci_file_of_the_work_tree_is_asked_about_by_its_path(subfolder, folder):
     places, workdir = subfolder

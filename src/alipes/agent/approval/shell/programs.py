@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from fnmatch import fnmatch
+from functools import partial
 from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker
@@ -18,6 +19,9 @@ _SED_RUNS = (
 )
 _SED_READS = r"(?:^|[;{}\n\d$/])\s{0,9}[rR]\s{0,9}(\S{1,300})"
 _SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s{0,9}[wW]\s{0,9}(\S{1,300})"
+_SETS_ID = Risk("setuid", "sets the setuid or setgid bit")
+_SENDS_FILES = Risk("send", "sends files to another machine")
+_SED_CODE = Risk("code", "runs commands from a sed script")
 _SECRET_NAMES = r"id_|\.pem|\.env|\.ssh|\.aws|credential|\.key|netrc|kdbx|cookies|logins"
 
 
@@ -26,19 +30,19 @@ def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
         return Risk("remove", "deletes files whose names are only known at run time", "workspace", unseen=True)
     whole = [word for word in args.operands if word.has_glob and word.text.rpartition("/")[2] in ("*", ".*")]
     cleared = args.operands if args.has("rR", "recursive", "dir") else whole
-    risk = first_risk(checker.check_clear("remove", word) for word in cleared)
-    return risk or first_risk(checker.check_write(word) or checker.check_taken(word) for word in args.operands)
+    whole_folders = {word: checker.check_clear("remove", word) for word in cleared}
+    return first_risk(
+        whole_folders.get(word) or checker.check_write(word) or checker.check_taken(word) for word in args.operands
+    )
 
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
     mode, *paths = args.operands or [ShellWord("")]
     if any(re.fullmatch(r"-[rwxXst]{1,5}", word.text) for word in args.options):  # a mode, as in `chmod -x file`
         paths = args.operands
-    if re.search(r"[ugoa]{0,4}\+[rwx]{0,3}s|^0?[2467]\d{3}$", mode.text):
-        return Risk("setuid", "sets the setuid or setgid bit")
-    if args.has("R", "recursive"):
-        return first_risk(checker.check_clear("mode", path) for path in paths)
-    return first_risk(map(checker.check_write, paths))
+    sets_id = re.search(r"[ugoa]{0,4}\+[rwx]{0,3}s|^0?[2467]\d{3}$", mode.text)
+    changed = partial(checker.check_clear, "mode") if args.has("R", "recursive") else checker.check_write
+    return first_risk((_SETS_ID if sets_id else None, *map(changed, paths)))
 
 
 def check_dd(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -63,21 +67,22 @@ def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if args.has("", "remove-source-files"):
         return first_risk(checker.check_clear("remove", source) for source in sources)
     merges = args.has("T", "no-target-directory") and args.has("raR", "recursive", "archive")
+    found: list[Risk | None] = []
     for target in targets:
-        risk = first_risk(checker.check_into(target, source) for source in sources)
-        if risk := risk or checker.check_write(target) or (checker.check_unpack(target) if merges else None):
-            return risk
-    return first_risk(map(checker.check_copy, sources))
+        found += [checker.check_into(target, source) for source in sources]
+        found += [checker.check_write(target), checker.check_unpack(target) if merges else None]
+    return first_risk((*found, *map(checker.check_copy, sources)))
 
 
 def check_transfer(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`scp`, `rsync`: to another machine"""
     target = args.operands[-1].text if len(args.operands) > 1 else ""
     if re.match(r"[\w.@-]+:(?!/\w*/\w*:)", target) or "://" in target:
-        return Risk("send", "sends files to another machine")
+        taken = args.operands[:-1] if args.has("", "remove-source-files") else []
+        return first_risk((_SENDS_FILES, *(checker.check_clear("remove", word) for word in taken)))
     spread = [word for word in args.operands[:-1] if word.text.endswith("/")]
     into = (checker.check_unpack(word) for word in args.operands[-1:] if spread)
-    return first_risk(into) or check_copy(args, checker)
+    return first_risk((*into, check_copy(args, checker)))
 
 
 def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -105,8 +110,8 @@ def check_move(args: ShellArguments, checker: PathChecker) -> Risk | None:
     sources, targets = _copy_target(args)
     if any(word.text.startswith("/dev/") for word in targets):
         return Risk("remove", "moves a file to a device, where it is lost")
-    taken = (checker.check_write(word) or checker.check_taken(word, "moves") for word in sources)
-    return check_copy(args, checker) or first_risk(taken)
+    taken = (first_risk((checker.check_write(word), checker.check_taken(word, "moves"))) for word in sources)
+    return first_risk((check_copy(args, checker), *taken))
 
 
 def check_write(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -120,16 +125,14 @@ def check_create(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_sed(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if any(re.search(_SED_RUNS, word.text[:4000]) for word in args.words):
-        return Risk("code", "runs commands from a sed script")
+    runs = any(re.search(_SED_RUNS, word.text[:4000]) for word in args.words)
     written = [ShellWord(path) for word in args.words for path in re.findall(_SED_WRITES, word.text[:4000])]
     read = [ShellWord(path) for word in args.words for path in re.findall(_SED_READS, word.text[:4000])]
-    found = first_risk(checker.check_read("sed", word) for word in read)
-    if risk := first_risk(map(checker.check_write, written)) or found:
-        return risk
+    shown = (checker.check_read("sed", word) for word in read)
     in_place = any(re.match(r"-\w*i|--in-place", word.text) for word in args.options)
     script = args.operands if args.has("ef", "expression", "file") else args.operands[1:]
-    return first_risk(map(checker.check_write, script)) if in_place else None
+    changed = map(checker.check_write, [*written, *(script if in_place else ())])
+    return first_risk((_SED_CODE if runs else None, *changed, *shown))
 
 
 def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -147,13 +150,13 @@ def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
         given = zip([letter for letter in args.words[0].text if letter in "fbCTXKNVHLgI"], args.words[1:], strict=False)
         folders += [word for letter, word in given if letter == "C"]
     if packs:
-        if args.has("", "remove-files") and (taken := first_risk(checker.check_taken(word) for word in args.operands)):
-            return taken
+        taken = args.operands if args.has("", "remove-files") else []
         inside = [ShellWord(os.path.join(folder.text, word.text)) for folder in folders for word in args.operands]
         bundled = args.words[1:2] if not args.words[0].text.startswith("-") and "f" in args.words[0].text else []
         written = [*args.values("f", "file"), *bundled]
-        return first_risk(map(checker.check_copy, [*args.operands, *inside])) or first_risk(
-            checker.check_write(word, may_be_unknown=True) for word in written if word.text
+        made = (checker.check_write(word, may_be_unknown=True) for word in written if word.text)
+        return first_risk(
+            (*map(checker.check_taken, taken), *map(checker.check_copy, [*args.operands, *inside]), *made)
         )
     renames = any(re.match(r"--(?:abs|transf|xfo)", word.text) for word in args.options)
     if not lists and ("P" in letters or renames):
@@ -192,16 +195,14 @@ def check_awk(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_zip(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if args.has("m", "move") and (taken := first_risk(checker.check_taken(word) for word in args.operands[1:])):
-        return taken
-    return first_risk(map(checker.check_copy, args.operands)) or first_risk(
-        checker.check_write(word, may_be_unknown=True) for word in args.operands[:1]
-    )
+    taken = args.operands[1:] if args.has("m", "move") else []
+    made = (checker.check_write(word, may_be_unknown=True) for word in args.operands[:1])
+    return first_risk((*map(checker.check_taken, taken), *map(checker.check_copy, args.operands), *made))
 
 
 def check_patch(args: ShellArguments, checker: PathChecker) -> Risk | None:
     folders = [word for word in args.values("d", "directory") if word.text]
-    return first_risk(map(checker.check_unpack, folders or [ShellWord(".")])) or check_write(args, checker)
+    return first_risk((*map(checker.check_unpack, folders or [ShellWord(".")]), check_write(args, checker)))
 
 
 def check_output_option(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -222,20 +223,19 @@ def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     names = {word.text for word in args.options}
     paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), len(args.words))]
     pairs = list(zip(args.words, args.words[1:], strict=False))
-    if risk := first_risk(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
-        return risk
+    found = [checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)]
     wanted = [value.text for word, value in pairs if re.match(r"-i?(?:name|path|wholename|regex)$", word.text)]
     if any(text.startswith(".") and fnmatch(".env", text) for text in wanted) and "-delete" not in names:
-        return Risk("secret", "finds and may read .env files")
+        found.append(Risk("secret", "finds and may read .env files"))
     runs = names & {"-exec", "-execdir", "-ok", "-okdir"}
     seeks = any(re.search(_SECRET_NAMES, text) for text in wanted)
-    if (runs or seeks) and (risk := first_risk(map(checker.check_copy, paths))):
-        return risk
+    if runs or seeks:
+        found += map(checker.check_copy, paths)
     if "-delete" not in names:
-        return None
+        return first_risk(found)
     if names & {"-name", "-iname", "-path", "-regex", "-empty", "-newer", "-mtime", "-mmin"}:
         paths = [ShellWord(f"{path.text}/x") for path in paths]  # only some of the files below
-    return first_risk(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))
+    return first_risk((*found, *(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))))
 
 
 def check_download(args: ShellArguments, checker: PathChecker) -> Risk | None:

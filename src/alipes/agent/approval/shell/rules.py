@@ -69,6 +69,7 @@ class CommandChecker:
     """Checks the commands of a text in order, and the commands inside them."""
 
     rules: Mapping[str, Rule] = FILE_RULES
+    subcommands: Mapping[str, Sequence[tuple[str, Risk]]] = SUBCOMMANDS
 
     def __init__(self, paths: PathChecker, counts: Counts) -> None:
         self._paths, self.counts = paths, counts
@@ -88,7 +89,8 @@ class CommandChecker:
         return self._work > _MAX_WORK
 
     def _first(self, risks: Iterable[Risk | None]) -> Risk | None:
-        return next((risk for risk in risks if risk and self.counts(risk)), None)
+        found = (each for risk in risks if risk for each in (risk, *risk.also))
+        return next((risk for risk in found if self.counts(risk)), None)
 
     def check_text(self, text: str) -> Risk | None:
         if self._depth > _MAX_DEPTH or UNKNOWN in text:
@@ -165,9 +167,18 @@ class CommandChecker:
 
     def _check_arguments(self, name: str, args: ShellArguments) -> Iterable[Risk | None]:
         """What the program itself does."""
-        yield from check_subcommand(name, args)
+        yield from self._check_subcommand(name, args)
         yield check_git(args, self._paths) if name == "git" else None
         yield self.rules[name](args, self._paths) if name in self.rules else None
+
+    def _check_subcommand(self, name: str, args: ShellArguments) -> Iterable[Risk | None]:
+        whole = " ".join(word.text for word in args.words)
+        operands = " ".join(word.text for word in args.operands) if name != "crontab" else whole
+        for pattern, risk in self.subcommands.get(name, ()):
+            if operands.startswith(UNKNOWN):
+                yield HIDDEN
+            elif re.match(pattern, operands[:4000]) or re.match(pattern, whole[:4000]):
+                yield risk
 
     def _change_directory(self, name: str, args: ShellArguments, command: ShellCommand) -> None:
         back = name == "popd" or any(word.text == "-" for word in args.operands) or len(args.operands) > 1
@@ -272,7 +283,7 @@ class CommandChecker:
         with self._paths.directories.restored():
             others = [self.check_text(text) for text in nested_texts(name, words, stdin)]
             runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
-            if runs or not (name in self.rules or name in SUBCOMMANDS or name == "git"):
+            if runs or not (name in self.rules or name in self.subcommands or name == "git"):
                 others += [self._check_inner(inner, command) for inner in nested_commands(name, words)]
         risk = self._first(risk for risk in others if risk and not risk.unseen and risk.rule not in _SPOKEN_RULES)
         return risk and Risk(risk.rule, risk.reason, risk.scope)  # a guess is asked about, never forbidden
@@ -309,15 +320,3 @@ class CommandChecker:
 def is_unknown_command(word: ShellWord) -> bool:
     """True if the command name is only known at run time."""
     return not word.is_known or SOME_NAME in word.text or (word.has_glob and word.text != "[")
-
-
-def check_subcommand(name: str, args: ShellArguments) -> Iterable[Risk | None]:
-    whole = " ".join(word.text for word in args.words)
-    operands = " ".join(word.text for word in args.operands) if name != "crontab" else whole
-    for pattern, risk in SUBCOMMANDS.get(name, ()):
-        if operands.startswith(UNKNOWN):
-            yield HIDDEN
-        elif re.match(pattern, operands[:4000]) or re.match(pattern, whole[:4000]):
-            yield risk
-    if re.match(r"docker-credential-|git-credential-", name):
-        yield Risk("secret", "prints credentials")

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.risk import Risk
 from alipes.agent.approval.shell.code import HOOK_CODE, HOOKS, MAX_LITERALS, WRITES, CodeText, search_text
+from alipes.agent.approval.shell.host.subcommands import METADATA_HOST, OWN_API
 from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord, split_pieces
 from alipes.agent.approval.shell.nested import MAX_TEXT_CHARS
-from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API
 
 _DELETES = (
     r"rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|rename|replace)|shutil\.move|\.rmdir\(|removedirs"

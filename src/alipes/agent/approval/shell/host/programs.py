@@ -9,10 +9,11 @@ from urllib.parse import unquote
 
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.risk import Risk, first_risk
+from alipes.agent.approval.shell.host.subcommands import METADATA_HOST, OWN_API
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import matches_own_name
 from alipes.agent.approval.shell.programs import FILE_RULES, Rule, check_write
-from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API, for_each
+from alipes.agent.approval.shell.subcommands import for_each
 
 _KILL = Risk("kill", "kills processes that it did not start")
 _SQL_DELETES = (

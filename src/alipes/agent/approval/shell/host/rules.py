@@ -20,14 +20,16 @@ from alipes.agent.approval.shell.host.embedded import (
     piped_commands,
     quote_words,
 )
+from alipes.agent.approval.shell.host.git_settings import check_git_settings
 from alipes.agent.approval.shell.host.name_lists import check_name_lists
 from alipes.agent.approval.shell.host.programs import RULES, check_editor_command, check_statement
 from alipes.agent.approval.shell.host.recipes import find_recipes
 from alipes.agent.approval.shell.host.script_files import ScriptFiles, written_content
+from alipes.agent.approval.shell.host.subcommands import ALWAYS_ASK, HOST_SUBCOMMANDS
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import Redirect, ShellCommand, parse_substitutions
 from alipes.agent.approval.shell.rules import FD_PATHS, HIDDEN, PATH_VARIABLES, SHELLS, CommandChecker, any_risk
-from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, for_each
+from alipes.agent.approval.shell.subcommands import for_each
 from alipes.agent.approval.shell.variables import (
     DECLARE_COMMANDS,
     LOADING_OPTIONS,
@@ -70,6 +72,7 @@ class HostChecker(CommandChecker):
     """Checks also what a sandbox would contain: other programs, secrets, scripts and code."""
 
     rules = RULES
+    subcommands = HOST_SUBCOMMANDS
 
     def __init__(self, paths: PathChecker, counts: Counts, *, file_depth: int = 0) -> None:
         super().__init__(paths, counts)
@@ -185,6 +188,12 @@ class HostChecker(CommandChecker):
         yield from check_arguments(name, args, self._paths, is_language=bool(language_of(name)))
         yield self._check_text_options(name, args)
         yield self._check_nested(name, words[1:], command)
+
+    def _check_arguments(self, name: str, args: ShellArguments) -> Iterable[Risk | None]:
+        yield from check_git_settings(args) if name == "git" else ()
+        yield from super()._check_arguments(name, args)
+        if re.match(r"docker-credential-|git-credential-", name):
+            yield Risk("secret", "prints credentials")
 
     def _check_fed(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the code or commands given to a shell or interpreter."""
