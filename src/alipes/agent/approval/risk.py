@@ -42,5 +42,7 @@ Counts: TypeAlias = Callable[[Risk], bool]
 def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
     """The first risk that nothing allows; if there is none, the first. The others go with it."""
     found = [each for risk in risks if risk for each in (structs.replace(risk, also=()), *risk.also)]
-    first = next((risk for risk in found if risk.floor), found[0] if found else None)
-    return structs.replace(first, also=tuple(risk for risk in found if risk is not first)) if found[1:] else first
+    if not found:
+        return None
+    first = next((risk for risk in found if risk.floor), found[0])
+    return structs.replace(first, also=tuple(risk for risk in found if risk is not first))
