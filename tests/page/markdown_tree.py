@@ -55,14 +55,18 @@ class _Reader(HTMLParser):
             "ol": values.get("start"),
             "input": "checked" if "checked" in values else "",
         }.get(tag)
-        node: Tree = [tag, detail or values.get("align") or "", []]
+        if values.get("class") == "picture":
+            tag = "img"  # where pictures are not loaded, a link takes their place; it is closed like a link
+        align = (values.get("style") or "").removeprefix("text-align:")
+        node: Tree = [tag, detail or values.get("align") or align, []]
         if tag == "img" and values.get("alt"):
             node[2].append(values["alt"])
         if tag == "code" and self._open[-1][0] == "pre":
             self._open[-1][1] = (values.get("class") or "").removeprefix("language-")
             node[0] = ""
-        self._open[-1][2].append(node)
-        if tag not in DROPPED_TAGS:
+        if values.get("class") != "target":
+            self._open[-1][2].append(node)
+        if tag not in DROPPED_TAGS or values.get("class") == "picture":
             self._open.append(node)
 
     def handle_endtag(self, tag: str) -> None:

@@ -1,27 +1,17 @@
 """Markdown on the page: the examples of CommonMark and of GitHub's extensions, whole and a character at a time."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
-from markdown_it import MarkdownIt
 from playwright.async_api import expect
 
-from tests.page.markdown_tree import READ_TREE, read_html, simplify, without_links
+from tests.page.markdown_examples import BARE_LINKS, COMMONMARK, GFM, SAMPLES, expected_tree
+from tests.page.markdown_tree import READ_TREE, simplify, without_links
 from tests.page.test_chat import send
 from tests.world.model_server import Say
 
 pytestmark = [pytest.mark.deadline(300), pytest.mark.service("chromium")]
-CORPORA = Path(__file__).parents[1] / "corpora" / "markdown"
-WITH_HTML, WITHOUT_HTML = MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False})
-COMMONMARK = json.loads((CORPORA / "commonmark.json").read_text())
-GFM = json.loads((CORPORA / "gfm.json").read_text())
-SAMPLES = json.loads((CORPORA / "samples.json").read_text())
-BARE_LINKS = {12, 14, 202, 346, 520, 526, 540, 603, 607, 608, 609, 611, 612}
-"""Examples of CommonMark with addresses that only GitHub makes links of."""
 OPEN_PAGE = """async () => {
   const base = document.querySelector("script[type=module][src]").src.replace(/[^/]*$/, "");
   window.markdown = await import(`${base}markdown.js`);
@@ -45,14 +35,6 @@ WRITE = """async ([text, step]) => {
   window.shown = root;
   return changed;
 }"""
-
-
-def expected_tree(example):
-    """What the specification wants; raw HTML is shown as text, as another parser of the field shows it."""
-    markdown = example["markdown"]
-    if WITH_HTML.render(markdown) != WITHOUT_HTML.render(markdown):
-        return read_html(WITHOUT_HTML.render(markdown))
-    return read_html(example["html"])
 
 
 async def show(page, text, step=100_000):

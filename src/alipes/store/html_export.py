@@ -39,6 +39,10 @@ code { font-family: ui-monospace, monospace; } :not(pre) > code { background: va
 pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
 td, th { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
+a.picture::before { content: "\\1F5BC\\FE0E  "; }
+.footnote { font-size: .9rem; } .footnote-mark { color: var(--accent); }
+.maths.block { display: block; overflow-x: auto; padding: .6em .8em; white-space: pre; }
+li:has(> input), li:has(> p > input) { list-style: none; margin-left: -1.3em; }
 blockquote { border-left: 3px solid var(--line); margin-left: 0; padding-left: .9rem; color: var(--faint); }
 img { max-width: 100%; } details { margin: .5rem 0; } summary { cursor: pointer; }
 .call { border: 1px solid var(--line); border-radius: 4px; padding: .35rem .7rem; } .call pre { margin: .5rem 0; }
@@ -49,11 +53,11 @@ summary b { color: CanvasText; } summary span { float: right; } .failed { color:
 def to_html(exported: dict[str, Json], *, shared: float = 0.0) -> str:
     """The result of `export_session` as a page, without undone turns. `shared`: for others, as it was at that time,
     without what only its owner has to know: folder and id, notes to the model, and what it thought."""
-    from markdown_it import MarkdownIt  # noqa: PLC0415
+    from alipes.store.html_markdown import make_markdown  # noqa: PLC0415
 
     document = msgspec.convert(exported, ExportedDocument)
     title = html.escape(str(document.session.get("title") or document.session["id"]))
-    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+    markdown = make_markdown()
     turns = [turn for turn in document.turns if not turn.undone and turn.ending != "steered"]
     if shared:
         turns = [_as_shared(turn) for turn in turns if (turn.ended or math.inf) <= shared]
