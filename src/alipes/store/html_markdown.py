@@ -6,13 +6,14 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
+from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from alipes.store import html_markdown_rules as rules
 from alipes.store.html_addresses import find_address
 
-_BLOCKS_END = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+_BLOCKS_END: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
 
 def make_markdown() -> MarkdownIt:

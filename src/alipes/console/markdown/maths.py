@@ -11,8 +11,8 @@ FORMULA = re.compile(
     rf"|\\\[(?P<square>[^\n]{{1,{MAX_FORMULA}}}?)\\\]"
 )
 """A formula within a line. `$` is also money, so that a formula starts and ends without a blank."""
-FORMULA_BLOCK = re.compile(r" {0,3}(?:\$\$(?!.*\$\$ *\S)|\\\[(?!.*\\\] *\S))")
-"""The first line of a formula on lines of its own."""
+FORMULA_BLOCK = re.compile(r" {0,3}(?:\$\$(?!.*\$\$ *\S)|\\\[(?!.*\\\] *\S)(?!.*(?<!\\)\]))")
+r"""The first line of a formula on lines of its own. `\[text]` is an escaped bracket."""
 _LOOKS_LIKE_MATHS = re.compile(r"[\\^_={}<>+*/|]|^[A-Za-z]$|^[A-Za-z]\(|^[A-Za-z]'|^-?\w+[-,]\w")
 
 _NAMES = """
@@ -40,6 +40,8 @@ def find_formula(text: str, start: int) -> tuple[int, str] | None:
     found = FORMULA.match(text, start)
     if found is None or (found["dollar"] is not None and not _LOOKS_LIKE_MATHS.search(found["dollar"])):
         return None
+    if found["square"] is not None and not any(map(str.isalnum, found["square"])):
+        return None  # escaped brackets
     return found.end(), found[found.lastgroup or 0]
 
 
