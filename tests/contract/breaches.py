@@ -269,11 +269,9 @@ print("BREACHED" if started > {PROCESSES} else started)
 
 
 def _survive(name: str, number: int, script: str) -> Breach:
+    command = f"sleep 86{number}.{os.getpid()}"  # other tests may run the same attempt now
     return Breach(
-        f"survive by {name}",
-        script.replace("SLEEP", f"sleep 86{number}"),
-        lambda *_: bool(find_processes(f"sleep 86{number}")),
-        "no",
+        f"survive by {name}", script.replace("SLEEP", command), lambda *_: bool(find_processes(command)), "no"
     )
 
 

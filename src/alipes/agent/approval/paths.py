@@ -103,12 +103,19 @@ class PathChecker:
         if word.has_glob and text.rpartition("/")[2] in _MATCH_ALL:
             text = text.rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         paths = self.directories.resolve(ShellWord(text))
-        if not paths or None in paths or self.has_links:
-            reason = "deletes or changes whole directories that are only known at run time"
-            return Risk(rule, reason, "workspace" if text.startswith(UNKNOWN) else "machine", unseen=True)
+        unknown = "deletes or changes whole directories that are only known at run time"
+        if not paths or None in paths:
+            return Risk(rule, unknown, self._scope_of_unknown(text), unseen=True)
         expanded = self.directories.expand(ShellWord(text, word.has_glob and text == word.text))
         risks = [self._clear_risk(rule, path, text) for path in expanded if not self._is_free_area(path)]
-        return max(risks, key=lambda risk: risk.floor, default=None)
+        links = [Risk(rule, unknown, unseen=True)] if self.has_links else []
+        return max([*risks, *links], key=lambda risk: (risk.floor, risk.scope == "workspace"), default=None)
+
+    def _scope_of_unknown(self, text: str) -> Scope:
+        """Whether a path of which a part is not known may be the project, a folder around it, or its repository."""
+        start = os.path.dirname(text.partition(UNKNOWN)[0]) if UNKNOWN in text else text
+        path = os.path.normpath(os.path.join(self.project, start))
+        return "workspace" if is_in(self.project, path) or is_in(path, f"{self.project}/.git") else "machine"
 
     def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
         forbidden = any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home))

@@ -834,6 +834,32 @@ def test_in_a_sandbox_what_it_contains_hides_nothing_else_that_a_command_does(wo
     assert risk is not None and risk.rule == rule and risk.scope in ("workspace", "remote")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf ./$d",
+        "if a; then d=build; else rm -rf ./$d; fi",
+        "rm -rf $PWD/$x",
+        "cd $X; rm -rf .git",
+        "cd $(git rev-parse --show-toplevel) && rm -rf .git",
+        "ln -s a b; rm -rf .git",
+        "find .. -name x -exec rm -rf {} +",
+    ],
+)
+def test_in_a_sandbox_a_path_that_may_be_the_project_is_asked_about(world, command):
+    places, workdir = world
+    risk = assess_call(call(command), workdir, places, contained=True)
+    assert risk is not None and risk.scope == "workspace"
+
+
+@pytest.mark.parametrize(
+    "command", ["cd $X && rm -rf build", "rm -rf build/$x", "rm -rf /opt/$x", "ln -s a b; rm -rf node_modules"]
+)
+def test_in_a_sandbox_a_path_that_cannot_be_the_project_needs_no_approval(world, command):
+    places, workdir = world
+    assert assess_call(call(command), workdir, places, contained=True) is None
+
+
 @pytest.mark.parametrize("folder", ["src", "tests"])
 def test_in_a_subfolder_a_ci_file_of_the_work_tree_is_asked_about_by_its_path(subfolder, folder):
     places, workdir = subfolder

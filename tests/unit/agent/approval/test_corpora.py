@@ -100,7 +100,7 @@ def count_contained(places: Places, corpus: str, column: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "column", "asked"), [("dangerous", 1, 97), ("effects", 3, 19), ("outside", 1, 10), ("benign", 1, 0)]
+    ("corpus", "column", "asked"), [("dangerous", 1, 98), ("effects", 3, 22), ("outside", 1, 10), ("benign", 1, 0)]
 )
 def test_in_a_sandbox_only_what_it_does_not_contain_is_asked_about(world, corpus, column, asked):
     assert count_contained(world, f"shell-{corpus}", column) == asked
