@@ -129,3 +129,39 @@ async def test_a_server_that_is_added_while_an_editor_runs_is_used_by_the_next_t
             await client.ask(session.session_id, text_block("two"))
         assert offered(model.bodies[0]) == set()
         assert "from the new server" in json.dumps(model.bodies[-1]["messages"][-1])
+
+
+def echo_or_nothing(body):
+    """Calls the tool of the server if it is offered. The answer begins with the question."""
+    question = [each["content"] for each in body["messages"] if each["role"] == "user"][-1]
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        return Say(f"{question}: {'heard it' if 'from the new server' in str(last) else 'heard nothing'}.")
+    return ECHO if offered(body) else Say(f"{question}: no server.")
+
+
+@pytest.mark.deadline(180)
+async def test_serve_a_terminal_and_an_editor_that_run_at_once_all_use_what_is_added_and_removed(home, tmp_path):
+    async with ModelServer(echo_or_nothing) as model:
+        write_settings(home, model)
+        (home.path / ".env").write_text("ALIPES_API_KEY=an-operators-key-that-is-long-enough\n")
+        (home.path / ".env").chmod(0o600)
+        headers = {"authorization": "Bearer an-operators-key-that-is-long-enough"}
+        async with open_serve(home) as served, TerminalProcess.of(home) as terminal, open_editor(home) as (editor, _):
+            session = (await editor.agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
+            async with httpx2.AsyncClient(base_url=served.address, headers=headers, trust_env=False) as client:
+
+                async def ask(text: str, expected: str) -> None:
+                    body = {"messages": [{"role": "user", "content": f"{text} API"}]}
+                    answer = await client.post("/v1/chat/completions", json=body, timeout=LIMIT_S)
+                    assert answer.json()["choices"][0]["message"]["content"] == f"{text} API: {expected}."
+                    terminal.type(f"{text} terminal" + ENTER)
+                    await terminal.until(f"{text} terminal: {expected}.")
+                    await editor.ask(session, text_block(f"{text} editor"))
+                    assert editor.thread(session).seen()[-1] == f"{text} editor: {expected}."
+
+                await ask("one", "no server")
+                await add_world(home, tmp_path)
+                await ask("two", "heard it")
+                assert (await home.run("mcp", "remove", "world")).status == 0
+                await ask("three", "no server")
