@@ -40,6 +40,7 @@ KNOWN_ELSEWHERE = {
     "config/settings.py": NAMES - {"importer", "openai", "subagents", "usage", "webhooks"},  # the fields of `Settings`
     "config/loader.py": {"agents", "mcp", "web_search"},  # secrets of services, servers and agents
     "cli/acp/mcp_servers.py": {"mcp"},  # editors bring MCP servers along
+    "cli/setup/command.py": {"importer"},  # names homes of other programs
     "cli/terminal/pickers/rewind_picker.py": {"checkpoints"},  # which files a message can be restored to
     "cli/commands/backup.py": {"webhooks"},  # backups have no secrets: names the webhooks that need one
     "cli/security_audit.py": {"webhooks"},  # weak secrets

@@ -181,6 +181,8 @@ def take_profile(words: list[str], commands: Collection[str]) -> list[str]:
     names, given = _take_names(given, len(given))
     if rest and rest[0] in commands:
         end = rest.index("--") if "--" in rest else len(rest)
+        if rest[0] == "import":
+            end = 1  # its --profile is one of the other program
         inner, rest = _take_names(rest, 3 if rest[:2] == ["config", "set"] else end)  # a value may be -P
         names += inner
     if len(names) == 1:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
@@ -16,6 +17,7 @@ from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCance
 from alipes.cli.setup.wizard import SetupWizard
 from alipes.config.editor import change
 from alipes.config.loader import build_settings, load_settings
+from alipes.config.paths import current_environ
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
@@ -23,6 +25,7 @@ from alipes.console import help_text
 from alipes.console.extras import offer_messengers
 from alipes.console.options import Details, OptionParser, print_config_errors
 from alipes.console.stdio import is_terminal, use_colour
+from alipes.features.importer.reader import describe_homes
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.providers.registry import open_models
 from alipes.runtime.program_name import program_name
@@ -91,6 +94,8 @@ def _run_setup(reading: RawConfig, settings: Settings, given: SetupOptions) -> i
     for line in _write(plan, settings, seen=prompter is not None and not given.yes):
         print(line)
     offer_messengers(settings)
+    for line in describe_homes(current_environ(), Path.home()):
+        print(line)
     return 0
 
 

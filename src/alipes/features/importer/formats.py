@@ -70,7 +70,7 @@ def read_time(value: object) -> float:
         except (ValueError, OverflowError):
             return 0.0
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        moment = float(value) / (1000 if abs(value) > _MILLISECONDS else 1)
+        moment = value / (1000 if abs(value) > _MILLISECONDS else 1) if abs(value) < _MILLISECONDS * 1e6 else 0.0
     return moment if OLDEST <= moment <= NEWEST else 0.0
 
 

@@ -84,3 +84,13 @@ def find_home(program: str, environ: Mapping[str, str], user: Path) -> Path | No
     """The first place where the program has a home."""
     reader = load_reader(program)
     return next((place for place in reader.places(environ, user) if reader.recognises(place)), None)
+
+
+def describe_homes(environ: Mapping[str, str], user: Path) -> list[str]:
+    """A line for each home of another program on this machine."""
+    lines = []
+    for program in READERS:
+        if (home := find_home(program, environ, user)) is not None:
+            title = load_reader(program).title
+            lines.append(f"{title} has a home at {home}. To bring it over: alipes import {program} --dry-run")
+    return lines
