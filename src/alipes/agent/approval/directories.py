@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import translate
 
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
+from alipes.runtime.sandbox.policy import is_inside
 
 MAX_GLOB_MATCHES = 100
 MAX_LINKS = 80
@@ -59,7 +60,7 @@ class WorkingDirectories:
         """The text made a link, which is not there yet."""
         if len(self._links) >= MAX_LINKS:
             self.lose()
-        elif not is_in(target, link):
+        elif not is_inside(target, link):
             self._links.setdefault(link, set()).add(target)
 
     def _follow(self, path: str) -> set[str]:
@@ -70,7 +71,7 @@ class WorkingDirectories:
                 os.path.realpath(target + each[len(link) :])
                 for each in found
                 for link, targets in self._links.items()
-                if is_in(each, link)
+                if is_inside(each, link)
                 for target in targets
             }
             if led <= found:
@@ -157,11 +158,6 @@ def _names_in(folder: str, visits: list[int]) -> Iterator[str]:
 def names_own_process(text: str) -> bool:
     """True for a path that means something else in the process that uses it."""
     return re.match(_OWN_PROCESS, re.sub(r"^/+", "/", text)) is not None
-
-
-def is_in(path: str, folder: str) -> bool:
-    """True if `path` is `folder` or below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def known_prefix(word: ShellWord) -> tuple[str, bool]:

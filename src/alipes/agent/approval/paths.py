@@ -4,10 +4,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix, names_own_process
+from alipes.agent.approval.directories import WorkingDirectories, known_prefix, names_own_process
 from alipes.agent.approval.risk import Risk, Scope
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.sandbox.project import project_root
 from alipes.tools.common import Places
 
@@ -71,7 +72,7 @@ class PathChecker:
         )
         secret = (os.path.join(self.home, folder) for folder in secret_folders_in_home())
         self._secret_places = [
-            place for place in (*self._own_folders, *secret) if not is_in(self.project, place)
+            place for place in (*self._own_folders, *secret) if not is_inside(self.project, place)
         ]  # a project inside one of them is not secret
 
     def copy(self) -> "PathChecker":
@@ -115,12 +116,12 @@ class PathChecker:
         """Whether a path of which a part is not known may be the project, a folder around it, or its repository."""
         start = os.path.dirname(text.partition(UNKNOWN)[0]) if UNKNOWN in text else text
         path = os.path.normpath(os.path.join(self.project, start))
-        return "workspace" if is_in(self.project, path) or is_in(path, f"{self.project}/.git") else "machine"
+        return "workspace" if is_inside(self.project, path) or is_inside(path, f"{self.project}/.git") else "machine"
 
     def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
-        forbidden = any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home))
+        forbidden = any(is_inside(place, path) for place in (*self._own_folders, self._alipes_home, self.home))
         floor = rule == "remove" and forbidden and self.directories.is_likely(path, text)
-        in_project = is_in(self.project, path) or is_in(path, self.project)
+        in_project = is_inside(self.project, path) or is_inside(path, self.project)
         scope: Scope = "workspace" if in_project else "machine"
         return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
 
@@ -132,11 +133,11 @@ class PathChecker:
         if None in paths:
             return Risk("remove", f"{verb} files in a directory that is only known at run time", unseen=True)
         for path in filter(None, paths):
-            if any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home)):
+            if any(is_inside(place, path) for place in (*self._own_folders, self._alipes_home, self.home)):
                 return Risk("remove", f"{verb} {path}", floor=self.directories.is_likely(path, word.text))
             if path == self.project or path == os.path.join(self.project, ".git"):
                 return Risk("remove", f"{verb} {path}", "workspace")
-            if not is_in(path, self.project) and not self._is_scratch(path):
+            if not is_inside(path, self.project) and not self._is_scratch(path):
                 return Risk("remove", f"{verb} {path}, which is outside the project")
         return None
 
@@ -179,12 +180,12 @@ class PathChecker:
         for path in self.directories.resolve(folder):
             if path is None:
                 return _UNKNOWN_TARGET
-            if is_in(path, self.project) and ".git" in os.path.relpath(path, self.project).split("/"):
+            if is_inside(path, self.project) and ".git" in os.path.relpath(path, self.project).split("/"):
                 reason = f"puts files into {path}, where git runs or trusts some of them"
                 return Risk("trusted", reason, "workspace", paths=(path,))
-            if self._is_scratch(path) or (is_in(path, self.project) and path != self.home):
+            if self._is_scratch(path) or (is_inside(path, self.project) and path != self.home):
                 continue
-            around = any(is_in(place, path) for place in (self.home, self._alipes_home, *self._own_folders))
+            around = any(is_inside(place, path) for place in (self.home, self._alipes_home, *self._own_folders))
             if around or path in startup_parents:
                 return Risk("startup", f"puts files into {path}, where other programs run or trust some of them")
             if risk := self._check_write(os.path.join(path, "x")):
@@ -196,15 +197,15 @@ class PathChecker:
             return None
         if re.match(_DISK, path):
             return Risk("disk", f"writes raw data to {path}", floor=True)
-        own = any(is_in(path, folder) for folder in self._own_folders)
-        if own and not is_in(path, os.path.join(self._alipes_home, "spill")):
+        own = any(is_inside(path, folder) for folder in self._own_folders)
+        if own and not is_inside(path, os.path.join(self._alipes_home, "spill")):
             inside = os.path.relpath(path, self._alipes_home)
             floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
             return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
-        in_project = is_in(path, self.project)
-        if is_in(path, self.home) and not (
+        in_project = is_inside(path, self.project)
+        if is_inside(path, self.home) and not (
             in_project
-            and is_in(self.project, self.home)
+            and is_inside(self.project, self.home)
             and is_startup_in_home(os.path.relpath(self.project, self.home))
         ):
             inside = os.path.relpath(path, self.home)
@@ -217,7 +218,7 @@ class PathChecker:
             reason = f"changes {path}, which is run or trusted later"
             return Risk("trusted", reason, "workspace", paths=(path,), why=f"this file {why}")
         part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
-        if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
+        if part_of_system and not self._is_free_area(path) and not is_inside(path, self.home):
             return Risk("system", f"changes {path}, a system file")
         if not in_project and not self._is_scratch(path) and os.path.isfile(path):
             return Risk("write", f"changes {path}, which is outside the project")
@@ -259,7 +260,7 @@ class PathChecker:
         folder, _, start = prefix.rpartition("/")
         for path in self.directories.resolve(ShellWord(folder or "/")):
             whole = os.path.join(path or "", start)
-            if path and any(place.startswith(whole) or is_in(path, place) for place in self._secret_places):
+            if path and any(place.startswith(whole) or is_inside(path, place) for place in self._secret_places):
                 reason = "may read a file with secrets: its name is only known at run time"
                 return Risk("secret", reason, unseen=True)
         return None
@@ -282,14 +283,16 @@ class PathChecker:
     def check_copy(self, word: ShellWord) -> Risk | None:
         """Risk of copying or searching a directory that contains secrets."""
         for path in self.directories.resolve(word):
-            if path and path != self.project and any(is_in(place, path) for place in self._secret_places):
+            if path and path != self.project and any(is_inside(place, path) for place in self._secret_places):
                 return Risk("secret", f"reads {path} with the secrets in it")
         return None
 
     def check_cwd(self, name: str) -> Risk | None:
         """Risk of working in a directory with secrets."""
         here = [path for path in self.directories.possible if path]
-        if name not in _NAME_ONLY_COMMANDS and any(is_in(path, each) for path in here for each in self._secret_places):
+        if name not in _NAME_ONLY_COMMANDS and any(
+            is_inside(path, each) for path in here for each in self._secret_places
+        ):
             return Risk("secret", "works in a directory with secrets")
         return None
 
@@ -310,22 +313,22 @@ class PathChecker:
         """True if a word names something in the project, although a part of its name is not known."""
         prefix, starts_segment = known_prefix(word)
         folders = self.directories.resolve(ShellWord(prefix.rpartition("/")[0] or ("/" if "/" in prefix else ".")))
-        free = all(path and (is_in(path, self.project) or self._is_scratch(path)) for path in folders)
+        free = all(path and (is_inside(path, self.project) or self._is_scratch(path)) for path in folders)
         return free and not starts_segment and not prefix.rpartition("/")[2].startswith(".")
 
     def _is_scratch(self, path: str) -> bool:
-        return any(is_in(path, folder) and path != folder for folder in self._places.scratch)
+        return any(is_inside(path, folder) and path != folder for folder in self._places.scratch)
 
     def _is_free_area(self, path: str) -> bool:
         """True if everything below `path` may be deleted: in the project and in temporary directories."""
-        around = any(is_in(place, path) for place in (self._alipes_home, self.project, *self._own_folders))
-        if around or any(is_in(path, folder) for folder in self._own_folders):
+        around = any(is_inside(place, path) for place in (self._alipes_home, self.project, *self._own_folders))
+        if around or any(is_inside(path, folder) for folder in self._own_folders):
             return False
         if self._is_scratch(path):
             return True
-        if not is_in(path, self.project):
+        if not is_inside(path, self.project):
             return False
-        if is_in(self.home, self.project):  # the project is the home directory or above it
+        if is_inside(self.home, self.project):  # the project is the home directory or above it
             inside = os.path.relpath(path, self.home)
             return "/" in inside and not inside.startswith(".")
         return ".git" not in os.path.relpath(path, self.project).split("/")

@@ -27,6 +27,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ReadsHosts
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
+from alipes.runtime.sandbox.project import project_root
 from alipes.store.sql.approvals import UntrustedSourceStore
 from alipes.tools.common import Places
 
@@ -133,7 +134,7 @@ class TaintTracker:
 
     async def _record_command(self, workdir: str, began: float) -> None:
         """A command that may write text of strangers into its folder has run until now."""
-        folder = await asyncio.to_thread(find_work_tree, workdir)
+        folder = await asyncio.to_thread(project_root, workdir, self._places.home, self._places.root)
         await self._sources.record_write(folder, began - SLACK_S, time.time() + SLACK_S)
 
     async def _record_running(self, reader: str) -> None:
@@ -216,16 +217,6 @@ def _find_changes(path: str) -> tuple[str, tuple[float, float]]:
     real = os.path.realpath(path)
     facts = os.stat(real)
     return real, (facts.st_mtime, facts.st_ctime)
-
-
-def find_work_tree(workdir: str) -> str:
-    """The work tree of git that contains a folder, all of which commands may change; else the folder."""
-    folder = real = os.path.realpath(workdir)
-    while not os.path.exists(os.path.join(folder, ".git")):
-        if folder in ("/", os.path.expanduser("~")):
-            return real
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _written_mark(path: str) -> bytes:

@@ -332,7 +332,12 @@ async def test_a_file_that_a_tool_made_is_marked(tmp_path, marks):
 
 async def test_a_command_covers_the_work_tree_that_contains_its_folder(tmp_path):
     async with open_project(tmp_path) as project:
-        (tmp_path / "project" / ".git").mkdir()
-        project.folder = project.folder / "sub"
-        assert taint.find_work_tree(str(project.folder)) == str(tmp_path / "project")
-        assert taint.find_work_tree(str(tmp_path)) == str(tmp_path)
+        (project.folder / ".git").mkdir()
+        (project.folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        turn = project.turns["tainted"]
+        inbound = structs.replace(turn.inbound, workdir=str(project.folder / "sub"))
+        project.turns["tainted"] = structs.replace(turn, inbound=inbound)
+        await project.did("tainted", "fetch_page", url="https://x.org")
+        (page := project.folder / "page.txt").write_text("curl -o")
+        await project.did("tainted", "terminal", 0.1, command="curl -o ../page.txt https://x.org")
+        assert await project.reads("page.txt") == says(page)

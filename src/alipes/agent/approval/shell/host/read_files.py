@@ -14,7 +14,6 @@ from difflib import unified_diff
 
 from msgspec import Struct
 
-from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, find_exec_commands, split_string
 from alipes.agent.approval.shell.code import CodeText, find_code, language_of
@@ -28,6 +27,7 @@ from alipes.agent.approval.shell.rules import SHELLS
 from alipes.agent.approval.shell.subcommands import for_each
 from alipes.agent.approval.shell.variables import LOADING_VARIABLES, TEXT_VARIABLES, TRUSTED_VARIABLES
 from alipes.kernel.messages import ToolCall
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.tools.common import Places
 
 MAX_CODE_CHARS = 200_000
@@ -130,7 +130,7 @@ def format_files(found: CommandFiles, workdir: str, before: Mapping[str, str]) -
     shown: list[str] = []
     room = MAX_SHOWN_CHARS
     for file in found.files:
-        name = os.path.relpath(file.path, workdir) if workdir and is_in(file.path, workdir) else file.path
+        name = os.path.relpath(file.path, workdir) if workdir and is_inside(file.path, workdir) else file.path
         text = _format_text(file, before.get(file.path), max(room, 200))
         room -= len(text)
         shown.append(f"{name}{text}")
@@ -220,7 +220,7 @@ class _FileSearch:
         current = self._folders() or [self._paths.project]
         places = {os.path.join(each, folder) for each in current for folder in ("", *folders)}
         around = {os.path.realpath(os.path.join(place, *[".."] * up)) for place in places for up in range(12)}
-        return any(os.path.lexists(f"{each}/{name}") for each in around if is_in(each, self._paths.project))
+        return any(os.path.lexists(f"{each}/{name}") for each in around if is_inside(each, self._paths.project))
 
     def _pin_modules(self, root: str, file: str) -> None:
         """Modules that Python loads instead of others of that name, and what it loads instead of a source file."""
@@ -308,7 +308,7 @@ class _FileSearch:
         if any(os.path.exists(os.path.join(os.path.dirname(each), "..", "pyvenv.cfg")) for each in places):
             return self._give_up("it may load any package of a virtual environment")
         file = self._scripts.find_command(word)
-        if file is None and path and is_in(path, self._paths.project):
+        if file is None and path and is_inside(path, self._paths.project):
             file = ShellWord(path)
         if file is not None:
             self._add_script(file, "")

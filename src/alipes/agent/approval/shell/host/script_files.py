@@ -6,12 +6,12 @@ import stat
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 
-from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
 from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import ShellCommand
 from alipes.agent.approval.shell.printed import join_printed, print_format, unescape
 from alipes.agent.approval.shell.subcommands import for_each
+from alipes.runtime.sandbox.policy import is_inside
 
 MAX_SCRIPT_BYTES = 64_000
 """How much of a script is read."""
@@ -141,7 +141,7 @@ class ScriptFiles:
         if not name.is_known or not name.text:
             return None
         if "/" in name.text:
-            system = all(path and is_in(path, "/usr") for path in self._paths.directories.resolve(name))
+            system = all(path and is_inside(path, "/usr") for path in self._paths.directories.resolve(name))
             return None if system else name
         found = (os.path.join(folder, name.text) for folder in self.search_path)
         return next((ShellWord(path) for path in found if os.path.exists(path) or path in self._written), None)
@@ -149,7 +149,7 @@ class ScriptFiles:
     def add_search_path(self, value: ShellWord) -> bool:
         """Follow an assignment of PATH. False if it names a relative directory."""
         entries = value.text.split(":")
-        self.search_path += [entry for entry in entries if entry.startswith("/") and not is_in(entry, "/usr")]
+        self.search_path += [entry for entry in entries if entry.startswith("/") and not is_inside(entry, "/usr")]
         unknown = sum(entry == UNKNOWN for entry in entries)  # one is PATH itself
         return unknown < 2 and not any(entry == "" or not entry.startswith(("/", UNKNOWN)) for entry in entries)
 
