@@ -6,7 +6,6 @@ python -m bench.imports [CONVERSATIONS] [MESSAGES]
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -35,28 +34,32 @@ def run(home: Path, *words: str) -> tuple[float, float]:
     return time.monotonic() - started, int(done.stderr.rpartition("PEAK ")[2]) / 1024
 
 
-async def hold(home: Path, source: Path) -> tuple[float, float]:
-    """The longest delays, in seconds, of a loop with the store of the home open, and of a write there, during an
-    import by another process."""
-    environ = {**os.environ, "ALIPES_HOME": str(home)}
-    late = slow = 0.0
+async def watch(home: Path) -> None:
+    """Print the longest delays of a loop with the store of the home open, and of a write, until the input ends."""
+    late = slow = number = 0.0
     async with open_home_store(load_settings(home, {})) as store:
-        words = ("-m", "alipes", "import", "hermes", str(source), "--yes", "--json")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        ended = asyncio.create_task(process.wait())
-        number = 0
+        print("ready", flush=True)
+        ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         while not ended.done():
             started = time.monotonic()
             await asyncio.sleep(PAUSE_S)
             late = max(late, time.monotonic() - started - PAUSE_S)
-            started = time.monotonic()
-            number += 1
-            await store.sessions.open(Address("terminal", f"bench-{number % 5}"))
+            started, number = time.monotonic(), number + 1
+            await store.sessions.open(Address("terminal", f"bench-{number % 5:.0f}"))
             slow = max(slow, time.monotonic() - started)
-        assert ended.result() == 0
-    return late, slow
+    print(json.dumps({"loop_held_ms": late * 1000, "write_ms": slow * 1000}))
+
+
+def hold(home: Path, source: Path) -> dict[str, float]:
+    """What `watch` sees while another process imports."""
+    home.mkdir(mode=0o700)
+    words = (sys.executable, "-m", "bench.imports", "watch", str(home))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+        run(home, "import", "hermes", str(source), "--yes")
+        out, _ = watcher.communicate("")
+    return json.loads(out)
 
 
 def main() -> None:
@@ -67,11 +70,9 @@ def main() -> None:
         figures["plan_s"], figures["plan_mb"] = run(Path(folder, "one"), "import", "hermes", str(source), "--dry-run")
         figures["import_s"], figures["import_mb"] = run(Path(folder, "one"), "import", "hermes", str(source), "--yes")
         figures["again_s"], _ = run(Path(folder, "one"), "import", "hermes", str(source), "--yes")
-        late, slow = asyncio.run(hold(Path(folder, "two"), source))
-        figures |= {"loop_held_ms": late * 1000, "write_ms": slow * 1000}
-    figures["own_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        figures |= hold(Path(folder, "two"), source)
     print(json.dumps({name: round(value, 2) for name, value in figures.items()}, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(watch(Path(sys.argv[2]))) if sys.argv[1:2] == ["watch"] else main()

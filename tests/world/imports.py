@@ -121,7 +121,12 @@ def write_hermes(path: Path, sessions: int, messages: int, seed: int = 1) -> Pat
     """A home of Hermes with a database of that size."""
     path.mkdir(parents=True)
     with closing(sqlite3.connect(HOMES / "hermes" / "state.db")) as sample:
-        schema = [sql for (sql,) in sample.execute("SELECT sql FROM sqlite_master WHERE sql LIKE 'CREATE TABLE %'")]
+        schema = [
+            sql
+            for (sql,) in sample.execute(
+                "SELECT sql FROM sqlite_master WHERE sql LIKE 'CREATE TABLE %' OR sql LIKE 'CREATE INDEX %'"
+            )
+        ]
     chance = random.Random(seed)
     words = [f"word{number}" for number in range(3000)]
     with closing(sqlite3.connect(path / "state.db")) as db, db:

@@ -13,6 +13,8 @@ from typing import Any
 
 from alipes.features.importer.formats import SourceError
 
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database raises; its own error messages may not be UTF-8."""
 _ATTEMPTS = 5
 _HEADER = b"SQLite format 3\0"
 _SPARE_BYTES = 50_000_000
@@ -38,7 +40,7 @@ class DatabaseCopy:
         """Rows by column name, one after the other; texts are decoded, however damaged. Raises `SourceError`."""
         try:
             yield from self._db.execute(sql, values)
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise explain(self._name, error) from error
 
     def columns(self, table: str) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ def open_copy(copy: Path, name: str) -> DatabaseCopy:
     try:
         db.execute("PRAGMA query_only = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         db.close()
         raise explain(name, error) from error
     return DatabaseCopy(db, name)
@@ -117,16 +119,17 @@ def _copy_files(source: Path, target: Path, name: str) -> None:
 def _check(copy: Path, name: str) -> None:
     """The structure of the copy, without CHECKs: those may call functions that our SQLite lacks."""
     try:
-        with closing(sqlite3.connect(copy)) as db:
+        with closing(sqlite3.connect(copy, factory=_Rows)) as db:
             db.execute("PRAGMA ignore_check_constraints = 1")
             (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok" and "octet_length" not in found:
                 raise SourceError(f"{name} is damaged ({found.splitlines()[0][:100]}): repair it there first")
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         if "octet_length" in str(error):
             return  # the check itself needs a newer SQLite; reading does not
         raise explain(name, error) from error
 
 
-def explain(name: str, error: sqlite3.Error) -> SourceError:
-    return SourceError(f"{name} cannot be read as an SQLite database ({error}): repair it there first")
+def explain(name: str, error: sqlite3.Error | UnicodeDecodeError) -> SourceError:
+    what = "its names are no text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return SourceError(f"{name} cannot be read as an SQLite database ({what}): repair it there first")

@@ -1,12 +1,13 @@
 """Conversations of Hermes, from `state.db`."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from alipes.config.messengers import MESSENGERS
 from alipes.features.importer.databases import DatabaseCopy
-from alipes.features.importer.formats import SourceError, content_hash, plain_text, read_time
+from alipes.features.importer.formats import SourceError, plain_text, read_time
 from alipes.features.importer.hermes.messages import drop_repeats, read_message
 from alipes.features.importer.records import LeftOut, PastConversation, PastMessage, PastUsage, RecordSource
 from alipes.kernel.turns import Address, Usage
@@ -105,15 +106,14 @@ class SessionReader:
         kind = plain_text(session.get("source")) or "cli"
         if kind in NOT_SAID:
             return LeftOut(source=RecordSource(STATE, id, ""), kind="conversations", what=id, why=NOT_SAID[kind])
-        digest, notes = content_hash(_plain_row(session)), list[str]()
+        digest, notes = hashlib.sha256(_to_bytes(session)), list[str]()
         found, damaged = [], 0
         sender = "" if kind not in MESSENGERS else plain_text(session.get("user_id"))
         model = self._name_model(session)
         sql = f"SELECT {', '.join(names)} FROM messages WHERE session_id = ? ORDER BY id"
-        hashes = [digest]
         for each in self._db.rows(sql, id):
             values = dict(each)
-            hashes.append(content_hash(_plain_row(values)))
+            digest.update(_to_bytes(values))
             try:
                 message = read_message(values, model, sender)
             except (ValueError, TypeError, RecursionError, SourceError):
@@ -124,7 +124,7 @@ class SessionReader:
         if damaged:
             notes.append(f"{damaged} messages cannot be read and were left out")
         messages, summary = drop_repeats(found)
-        source = RecordSource(STATE, id, content_hash(hashes))
+        source = RecordSource(STATE, id, digest.hexdigest()[:32])
         return self._make(session, source, messages, summary=summary, notes=notes, parent=parents[id], kind=kind)
 
     def _make(
@@ -196,9 +196,9 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**53 else 0
 
 
-def _plain_row(row: Mapping[str, Any]) -> dict[str, object]:
-    """What a hash is made of; floats as texts, since a damaged row may have infinities."""
-    return {name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
+def _to_bytes(row: Mapping[str, Any]) -> bytes:
+    """What the hash of a row is made of."""
+    return repr(row).encode("utf-8", "replace")
 
 
 def parents_first(parents: Mapping[str, str]) -> Iterator[str]:
