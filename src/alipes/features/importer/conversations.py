@@ -6,7 +6,7 @@ from msgspec import structs
 
 from alipes.features.importer.formats import content_hash
 from alipes.features.importer.records import PastConversation, PastMessage, PastUsage, RecordSource
-from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.messages import Message, ToolResult, notice
 from alipes.kernel.turns import Usage
 
 
@@ -24,7 +24,10 @@ def build_conversation(
         usage=(*sum_usage(ordered), *extra) if extra else (),
     )
     named = structs.replace(found, **{field: value for field, value in more.items() if value})
-    digest = content_hash(named.title, named.archived, named.summary, *ordered)
+    if named.summary and not any(each.state == "compacted" for each in ordered):
+        first = PastMessage(notice(f"What was said before, in short: {named.summary}"), named.started, "summary")
+        named = structs.replace(named, messages=(first, *ordered), summary="")
+    digest = content_hash(named.title, named.archived, named.summary, *named.messages)
     return structs.replace(named, source=RecordSource(file, name, digest))
 
 

@@ -1,4 +1,4 @@
-"""Makes the records of what most homes have in the same form: keys, settings, skills, memory files."""
+"""Makes the records of what most homes have in the same form: keys, settings, memory files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,21 +8,12 @@ from alipes.config.display import is_secret_name, looks_secret
 from alipes.config.environment import parse_env
 from alipes.config.known_providers import KNOWN
 from alipes.features.importer.formats import SourceError, content_hash
-from alipes.features.importer.records import (
-    FoundFile,
-    FoundKey,
-    FoundSetting,
-    LeftOut,
-    MemoryEntry,
-    RecordSource,
-    SkillFolder,
-)
+from alipes.features.importer.records import FoundKey, FoundSetting, LeftOut, MemoryEntry, RecordSource
 from alipes.features.importer.source_home import SourceHome
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Secret
 
-_SCRIPTS = (".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".ps1", ".bat", ".cmd", ".exe")
 _APIS = {
     **dict.fromkeys(("openai-completions", "openai-chat", "chat_completions", "chat", "openai"), "openai-chat"),
     **dict.fromkeys(("openai-responses", "responses"), "openai-responses"),
@@ -53,7 +44,7 @@ def key_variable(provider: str) -> str:
     return named or f"{re.sub(r'[^A-Z0-9]+', '_', provider.upper()).strip('_')}_API_KEY"
 
 
-def read_provider(file: str, name: str, address: str, api: str) -> Iterator[FoundSetting | LeftOut]:
+def read_provider(file: str, name: str, address: str, api: str, variable: str = "") -> Iterator[FoundSetting | LeftOut]:
     """The settings of a provider with an address of its own."""
     ours = provider_name(name)
     table = f"providers.{ours}"
@@ -64,7 +55,7 @@ def read_provider(file: str, name: str, address: str, api: str) -> Iterator[Foun
         yield setting(file, f"{table}.base_url", address)
         if ours not in KNOWN:
             yield setting(file, f"{table}.api", _APIS.get(api, "openai-chat"))
-            yield setting(file, f"{table}.key_env", key_variable(name))
+            yield setting(file, f"{table}.key_env", variable or key_variable(name))
 
 
 def describe_interval(seconds: float) -> str:
@@ -81,35 +72,6 @@ def read_env(home: SourceHome, file: str) -> Iterator[FoundKey]:
             for name, found in parse_env(line, home.path / file).items():
                 if found.value and (is_secret_name(name) or looks_secret(found.value)):
                     yield key(file, name, found.value)
-
-
-def read_skills(home: SourceHome, folder: str, skipped: Sequence[str] = ()) -> Iterator[SkillFolder | LeftOut]:
-    """The skills in a folder: folders with a SKILL.md, or folders of a category with such folders."""
-    for name in home.list_names(folder):
-        if name.startswith(".") or name in skipped:
-            continue
-        if home.has(f"{folder}/{name}/SKILL.md"):
-            yield _read_skill(home, f"{folder}/{name}", name)
-            continue
-        for inner in home.list_names(f"{folder}/{name}"):
-            if home.has(f"{folder}/{name}/{inner}/SKILL.md"):
-                yield _read_skill(home, f"{folder}/{name}/{inner}", inner, category=name)
-
-
-def _read_skill(home: SourceHome, path: str, name: str, category: str = "") -> SkillFolder | LeftOut:
-    source = RecordSource(path, "/".join(filter(None, (category, name))), "")
-    try:
-        files = home.list_files(path)
-    except SourceError as error:
-        return LeftOut(source=source, kind="skills", what=f"skill {name}", why=f"{error}.")
-    return make_skill(path, name, files, category)
-
-
-def make_skill(path: str, name: str, files: Sequence[FoundFile], category: str = "") -> SkillFolder:
-    digest = content_hash(*[part for file in files for part in (file.name, file.hash, file.executable)])
-    source = RecordSource(path, "/".join(filter(None, (category, name))), digest)
-    scripts = tuple(file.name for file in files if file.executable or file.name.lower().endswith(_SCRIPTS))
-    return SkillFolder(source=source, name=name, files=tuple(files), category=category, scripts=scripts)
 
 
 def split_entries(text: str) -> list[str]:

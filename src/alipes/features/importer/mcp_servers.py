@@ -16,8 +16,17 @@ _SCHEMES = ("Bearer ", "Basic ", "Token ", "token ")
 _HIDDEN = "Its address or arguments seem to contain a key: add it with `alipes mcp add`, with the key in `.env`."
 
 
-def read_servers(servers: Row, file: str) -> Iterator[FoundMcpServer | FoundKey | LeftOut]:
-    """The servers of a table by name, and the keys in them, which become references to `.env`."""
+def read_servers(servers: Row, file: str) -> Iterator[FoundMcpServer | LeftOut]:
+    """The servers of a table by name; a key in one becomes a reference to `.env`."""
+    return (found for found in _read_all(servers, file) if not isinstance(found, FoundKey))
+
+
+def read_server_keys(servers: Row, file: str) -> Iterator[FoundKey]:
+    """The keys that are written into servers."""
+    return (found for found in _read_all(servers, file) if isinstance(found, FoundKey))
+
+
+def _read_all(servers: Row, file: str) -> Iterator[FoundMcpServer | FoundKey | LeftOut]:
     for name, given in servers.items():
         if isinstance(given, dict):
             yield from _read_server(name, given, file)

@@ -21,6 +21,10 @@ from alipes.features.importer.source_home import SourceHome
 READERS: dict[str, str] = {
     "hermes": "alipes.features.importer.hermes.reader",
     "openclaw": "alipes.features.importer.openclaw.reader",
+    "nanobot": "alipes.features.importer.nanobot.reader",
+    "claude-code": "alipes.features.importer.claude_code.reader",
+    "codex": "alipes.features.importer.codex.reader",
+    "pi": "alipes.features.importer.pi.reader",
 }
 """Modules by the word after `alipes import`."""
 

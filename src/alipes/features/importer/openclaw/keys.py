@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from alipes.features.importer.found import key, key_variable, provider_name, read_env
 from alipes.features.importer.json_lines import Row, get_row, get_text, read_row
-from alipes.features.importer.mcp_servers import read_servers
+from alipes.features.importer.mcp_servers import read_server_keys
 from alipes.features.importer.openclaw.config import OpenClawConfig
 from alipes.features.importer.openclaw.databases import read_table
 from alipes.features.importer.openclaw.settings import STATE
@@ -46,7 +46,7 @@ def _read_all(home: SourceHome, config: OpenClawConfig) -> Iterator[FoundKey | L
         for field, variable in fields.items():
             yield from _read_value(config.file, config.row("channels", platform).get(field), variable, platform)
     servers = config.row("mcp", "servers") or config.row("mcpServers")
-    yield from (found for found in read_servers(servers, config.file) if isinstance(found, FoundKey))
+    yield from read_server_keys(servers, config.file)
     for field in ("token", "password"):
         if config.row("gateway", "auth").get(field):
             yield _left_out(config.file, f"gateway.auth.{field}", _SERVER)

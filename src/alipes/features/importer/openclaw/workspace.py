@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 
 from alipes.features.importer.formats import SourceError, content_hash
-from alipes.features.importer.found import read_skills, split_entries
+from alipes.features.importer.found import split_entries
 from alipes.features.importer.openclaw.config import OpenClawConfig
 from alipes.features.importer.records import DailyNote, LeftOut, MemoryEntry, Persona, Record, RecordSource
+from alipes.features.importer.skill_folders import read_skills
 from alipes.features.importer.source_home import SourceHome
 
 DEFAULT_PERSONAS = frozenset(
