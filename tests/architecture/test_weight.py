@@ -39,6 +39,9 @@ NOT_NEEDED = (
     "importlib.metadata",
     "starlette",
     "prompt_toolkit",
+    "jsonschema",
+    "alipes.agent.answer_schema",
+    "alipes.providers.schemas",
     "PIL",
     "yaml",
 )

@@ -146,7 +146,7 @@ def reason(line: str) -> str:
 
 FILLED = {"KEY VALUE": "serve.port 8743", "KEY": "serve.port", "CONVERSATION": "trip", "NAME": "weather"}
 FILLED |= {"SOURCE": "./plugin/weather", "http://127.0.0.1:9100/v1": "MODEL"}
-"""What stands for words that the reader fills in."""
+"""What is put for words that the reader fills in."""
 INPUT = {
     "alipes config set ANTHROPIC_API_KEY -": "sk-ant-a-key-that-is-long-enough\n",
     "alipes config set TELEGRAM_BOT_TOKEN -": "123456:a-token-that-is-long-enough-for-it\n",
