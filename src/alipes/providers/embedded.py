@@ -173,7 +173,9 @@ class _ServerProcess(asyncio.SubprocessProtocol):
         self.gone = asyncio.Event()
         self.listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # it closes the connection after every stream despite its headers
-        self.endpoint = Endpoint("embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0)
+        self.endpoint = Endpoint(
+            "embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0, schemas="on"
+        )
         self.pid = 0
         self._answer = b""
         self._complaints = b""
@@ -237,12 +239,15 @@ class EmbeddedProvider:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
         if not self._engine.weights.toy:
+            if request.tools:  # a grammar for the answer would rule out calls
+                request = structs.replace(request, output_schema={})
             async with self._to(await self._engine.endpoint()).stream(request) as deltas:
                 yield deltas
             return
         request = _shorten_for_demo(request)
         last = request.messages[-1] if request.messages else None
-        if last and last.role == "user" and (text := fixed_answer(last.text, may_act=bool(request.tools))):
+        fixed = not request.output_schema and last and last.role == "user"
+        if fixed and last and (text := fixed_answer(last.text, may_act=bool(request.tools))):
             async with aclosing(_say(text)) as said:
                 yield said
             return
@@ -265,7 +270,7 @@ def _shorten_for_demo(request: Request) -> Request:
     return structs.replace(
         request,
         system=request.system if len(request.system) <= DEMO_SYSTEM_LIMIT else DEMO_SYSTEM_PROMPT,
-        tools=tuple(tool for tool in request.tools if tool.name in asked),
+        tools=() if request.output_schema else tuple(tool for tool in request.tools if tool.name in asked),
     )
 
 
