@@ -25,10 +25,11 @@ def write_agent(folder: Path) -> Path:
     return path
 
 
-def agent_config(folder: Path, *words: str, backend: str = "host", **more: Any) -> dict[str, Any]:
-    own = {"ACP_TEST_HOME": str(folder / "home" / "agents" / NAME / "home")}
-    agents = {NAME: {"command": str(write_agent(folder)), "args": list(words), "env": own}}
-    return {"model": MODEL, "agents": agents, "sandbox": {"backend": backend}, **more}
+def agent_config(folder: Path, *words: str, backend: str = "host", name: str = NAME, **more: Any) -> dict[str, Any]:
+    """`name`: that of a preset gives it the settings and protected folders of that program."""
+    own = {"ACP_TEST_HOME": str(folder / "home" / "agents" / name / "home")}
+    agents = {name: {"command": str(write_agent(folder)), "args": list(words), "env": own}}
+    return {"model": f"agent/{name}", "agents": agents, "sandbox": {"backend": backend}, **more}
 
 
 @asynccontextmanager

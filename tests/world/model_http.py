@@ -34,6 +34,8 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.number = 0
+        self._is_last = False
+        """The client wants the connection closed after this answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -66,11 +68,14 @@ class Connection(asyncio.Protocol):
             return
         request.raw, request.at = bytes(self._data[start : start + length]), time.time()
         del self._data[: start + length]
+        self._is_last = request.headers.get("connection", "").lower() == "close"
         self._answering = self._tasks.create_task(self._owner.serve(self, request))
         self._answering.add_done_callback(self._served)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._answering = None
+        if self._is_last:
+            self.transport.close()
         if not self.transport.is_closing():
             self._next()
 
@@ -81,6 +86,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(body)
 
     def head(self, status: int, kind: str, more: dict[str, str]) -> None:
+        more = more | {"connection": "close"} if self._is_last else more
         lines = [f"HTTP/1.1 {status} Scripted", f"content-type: {kind}", *(f"{k}: {v}" for k, v in more.items())]
         self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
 

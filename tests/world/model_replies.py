@@ -37,6 +37,8 @@ class Call(Struct, frozen=True, tag="call"):
     """Empty: derived from the length of the transcript, so that a repeated request gets the same."""
     raw: str | None = None
     """The argument text, when it is not the JSON of `args`."""
+    namespace: str = ""
+    """The group of the tool, as Responses has them."""
 
 
 class Calls(Struct, frozen=True, tag="calls"):

@@ -81,10 +81,11 @@ class ModelServer:
         strict: bool = True,
         log: BinaryIO | None = None,
         window: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
-        """`window`: the context window that the list of models names."""
+        """`window`: the context window that the list of models names. `host`: the address of loopback to bind."""
         self.script, self.key, self.models, self.strict = script, key, models, strict
-        self.window = window
+        self.window, self.host = window, host
         self.requests: list[ModelRequest] = []
         self.connections = 0
         """TCP connections accepted so far."""
@@ -110,7 +111,7 @@ class ModelServer:
 
     def url(self, api: str) -> str:
         """The base_url for `api`, in the form that its vendor's SDK expects."""
-        root = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        root = f"{'https' if self._tls else 'http'}://{self.host}:{self.port}"
         return root if api == "anthropic" else f"{root}/v1"
 
     async def asked(self, count: int = 1) -> None:
@@ -135,7 +136,7 @@ class ModelServer:
         loop = asyncio.get_running_loop()
         self._living: set[Connection] = set()
         self._server = await loop.create_server(
-            lambda: Connection(self, self._tasks), "127.0.0.1", self.port, ssl=self._tls, backlog=512
+            lambda: Connection(self, self._tasks), self.host, self.port, ssl=self._tls, backlog=512
         )
         self.port = self._server.sockets[0].getsockname()[1]
         return self

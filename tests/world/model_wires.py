@@ -319,6 +319,7 @@ class ResponsesWire:
             items.append({"type": "message", "id": f"msg_{answer.serial}", **said})
         for call in answer.calls:
             made = {"call_id": call.id, "name": call.name, "arguments": arguments(call), "status": "completed"}
+            made |= {"namespace": call.namespace} if call.namespace else {}
             items.append({"type": "function_call", "id": f"fc_{call.id}", **made})
         return items
 

@@ -16,7 +16,7 @@ from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.people import Access
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.kernel.approvals import NETWORK, answers_to, describe_call, describe_question, reveal
+from alipes.kernel.approvals import AGENT_TOOL, NETWORK, answers_to, describe_call, describe_question, reveal
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
@@ -452,7 +452,9 @@ def _shorten_call(asked: ApprovalAsked) -> str:
 
 def _format_call(asked: ApprovalAsked) -> str:
     shown = describe_question(asked)
-    return shown.text if asked.call.name == NETWORK else f"{asked.call.name}: {shown.text}"
+    if asked.call.name == NETWORK:
+        return shown.text
+    return f"{shown.title}\n{shown.text}" if asked.call.name == AGENT_TOOL else f"{asked.call.name}: {shown.text}"
 
 
 def _fence(text: str) -> str:

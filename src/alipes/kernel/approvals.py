@@ -23,6 +23,9 @@ FILE_ACCESS = "file_access"
 right covers."""
 MEMORY = "memory"
 """The name of the tool that changes notes."""
+AGENT_TOOL = "agent_tool"
+"""The name of a call that another agent makes itself: its `title` and `kind`, its `command` or other `input`, and
+`files`."""
 OUTSIDE = "outside the sandbox, with your rights"
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
 _FILE_VERBS = {FILE_ACCESS: "", "read_file": "Read", "write_file": "Write", "patch": "Change"}
@@ -85,19 +88,29 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
         return CallText(f"Let this command use your SSH keys{place}?", "")
     if call.name == MEMORY:
         return _describe_note(call.args, diff)
-    if call.name in _FILE_VERBS:
+    if call.name in _FILE_VERBS or (call.name == AGENT_TOOL and diff):
         return _describe_file(call, workdir, diff)
+    if call.name == AGENT_TOOL and "command" not in call.args:
+        return _describe_agent_call(call.args, workdir)
     if call.name == MCP_SAMPLING:
         return CallText(f"Let the MCP server {_format_value(call.args.get('server'))} ask a model, at your cost?", "")
     parts = split_mcp_name(call.name)
     main = "" if parts else next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
-    others = tuple(_describe_argument(name, value) for name, value in call.args.items() if name != main)
+    own = ("title", "kind", "files", "input") if call.name == AGENT_TOOL else ()
+    others = tuple(_describe_argument(name, value) for name, value in call.args.items() if name not in (main, *own))
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     if parts is not None:
         return CallText(f"Allow {reveal(parts[1])} of the MCP server {reveal(parts[0])}?", "\n".join(others), folder)
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
+
+
+def _describe_agent_call(args: dict[str, Json], workdir: str) -> CallText:
+    given = args.get("input")
+    lines = [_describe_argument(name, value) for name, value in (given if isinstance(given, dict) else {}).items()]
+    folder = (f"folder: {reveal(workdir)}",) if workdir else ()
+    return CallText(f"Allow this: {reveal(str(args.get('title')))}?", "\n".join(lines), folder)
 
 
 def _describe_argument(name: str, value: Json) -> str:
@@ -110,7 +123,7 @@ def _describe_file(call: ToolCall, workdir: str, diff: str) -> CallText:
     if diff and call.name != FILE_ACCESS:
         several = diff.count("\n+++ ") + diff.startswith("+++ ") > 1
         return CallText(f"Change {'these files' if several else 'this file'}?", reveal(diff), folder)
-    verb = _FILE_VERBS[call.name] or str(call.args.get("action")).capitalize()
+    verb = _FILE_VERBS.get(call.name) or str(call.args.get("action")).capitalize()
     if not isinstance(path, str) or not path:
         others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items())
         return CallText("Change files?", "\n".join(others), folder)

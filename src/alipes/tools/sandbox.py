@@ -159,7 +159,8 @@ class ProjectSandboxes:
         listed = self._listed((*access.write, *write), workdir)
         roots = (*_existing((project.root, *filter(None, (project.git,)))), *listed)
         more = (path for path in _existing(scope.write) if not any(is_inside(path, root) for root in roots))
-        writable = () if around_home else (*roots, *more)
+        inner = tuple(path for path in _existing(scope.write) if is_inside(path, self._alipes_root))
+        writable = inner if around_home else tuple(dict.fromkeys((*roots, *more, *inner)))
         readable = (*self._listed((*access.read, *read), workdir), *_existing(scope.read))
         hidden = *self._hidden_paths(workdir, project.root, (*writable, *readable)), *self._hidden_in((*read, *write))
         return SandboxPolicy(
@@ -170,12 +171,13 @@ class ProjectSandboxes:
             caches=caches,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
+            inner=inner,
             readable=_outermost((*self._list_toolchains(), *readable)),
             protected=(
                 *_list_protected(writable, workdir, project, opened=scope.write),
                 *(path for path in _existing(scope.protect) if any(is_inside(path, root) for root in writable)),
             ),
-            hidden=tuple(dict.fromkeys(hidden)),
+            hidden=_outermost(hidden),
             tracked=() if project.refused else tuple(self._find_tracked(project.root, hidden)),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             refused_git=project.refused,

@@ -14,8 +14,9 @@ from alipes.features.agents.hands import OFFERED, Hands
 from alipes.features.agents.history import SessionStates
 from alipes.features.agents.launch import ProgramLaunch, prepare_launch
 from alipes.features.agents.program import AgentProgram, ProgramServices
-from alipes.features.agents.prompt import TOOL, ProgramCall, Prompt
+from alipes.features.agents.prompt import ProgramCall, Prompt
 from alipes.features.agents.requests import ProgramRequests, run_for
+from alipes.kernel.approvals import AGENT_TOOL
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
@@ -61,8 +62,7 @@ class Agents:
         key = (session, name)
         if key not in self._open:
             around = Around(self.make_program, self._app.notify, self._before_prompt)
-            mode = self._app.settings.agents[name].mode
-            self._open[key] = AgentConversation(name, session, self._states[name], around, mode)
+            self._open[key] = AgentConversation(name, session, self._states[name], around)
         return self._open[key]
 
     def find(self, session: str) -> tuple[AgentConversation, ...]:
@@ -131,7 +131,7 @@ class Agents:
         async def go(_args: Mapping[str, Json]) -> str:
             return ""
 
-        call = ToolCall(os.urandom(6).hex(), TOOL, {"title": "begin", "kind": "other"})
+        call = ToolCall(os.urandom(6).hex(), AGENT_TOOL, {"title": "begin", "kind": "other"})
         await self._app.hooks.dispatcher.wrap(specs.around_tool, go, call.args, call=call, turn=turn)
 
     def count_running(self, name: str) -> int:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from alipes.kernel.approvals import AGENT_TOOL
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 class AgentTool:
     spec = ToolSpec(
-        name="agent_tool",
+        name=AGENT_TOOL,
         description="What another agent does with a tool of its own.",
         schema=make_schema("title", title="string", kind="string"),
         untrusted=False,

@@ -50,11 +50,10 @@ class Around(Struct, frozen=True):
 class AgentConversation:
     """One conversation of ours with one program, which is started when it is needed."""
 
-    def __init__(self, name: str, conversation: str, states: SessionStates, around: "Around", mode: str = "") -> None:
-        """`mode`: of new sessions."""
+    def __init__(self, name: str, conversation: str, states: SessionStates, around: "Around") -> None:
         self.name, self.conversation = name, conversation
         self.program: AgentProgram | None = None
-        self._states, self._around, self._mode = states, around, mode
+        self._states, self._around = states, around
         self._prompt: Prompt | None = None
         self._turn, self._taken, self._deaths = "", 0, 0
         """The turn, how many of its request's messages the program has, and how often it died in it."""
@@ -186,8 +185,8 @@ class AgentConversation:
     async def _apply_settings(self, program: AgentProgram, state: SessionState | None, *, new: bool) -> None:
         """Its mode and options, as the settings and the person chose them."""
         wanted = dict(state.settings) if state is not None else {}
-        if new and self._mode:
-            wanted.setdefault("mode", self._mode)
+        if new and program.launch.mode:
+            wanted.setdefault("mode", program.launch.mode)
         for id, value in wanted.items():
             with suppress(RequestError):
                 await program.choose(id, value)

@@ -1,7 +1,5 @@
 """Endpoint for other agents: which are configured, and which are running."""
 
-import os
-import shutil
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -9,6 +7,7 @@ from starlette.responses import Response
 
 from alipes.config.settings import AGENT_PREFIX
 from alipes.features.agents.feature import AgentsFeature
+from alipes.features.agents.launch import find_command
 from alipes.features.agents.presets import CHECKED, PRESETS
 from alipes.features.server import Server
 from alipes.web.endpoint import ApiCall, ApiEndpoint, endpoints_of, json_response
@@ -59,16 +58,15 @@ class AgentEndpoints:
         return json_response(AgentList(tuple(map(self._describe, configured)), known, CHECKED))
 
     def _describe(self, name: str) -> AgentDocument:
-        config, preset = self._feature.app.settings.agents[name], PRESETS.get(name)
-        command = os.path.expanduser(config.command or (preset.command if preset else ""))
-        service = self._feature.service
+        config = self._feature.app.settings.agents[name]
+        command, service = find_command(name, config), self._feature.service
         return AgentDocument(
             name,
             f"{AGENT_PREFIX}/{name}",
-            title=preset.title if preset else "",
-            command=" ".join((command, *(config.args or (preset.args if preset and not config.command else ())))),
-            installed=shutil.which(command) is not None,
-            install=preset.install if preset else "",
+            title=command.preset.title,
+            command=command.line,
+            installed=bool(command.path),
+            install=command.preset.install,
             mode=config.mode,
             running=service.agents.count_running(name) if service is not None and service.agents is not None else 0,
         )

@@ -6,6 +6,9 @@ CHECKED = "2026-11-19"
 """When commands, variables and hosts were last compared with what the vendors publish."""
 
 
+NO_STATISTICS = '{"privacy": {"usageStatisticsEnabled": false}}'
+
+
 class Preset(Struct, frozen=True, kw_only=True):
     title: str
     package: str
@@ -24,6 +27,10 @@ class Preset(Struct, frozen=True, kw_only=True):
     """Folders with hooks, plug-ins and commands that it cannot change."""
     hosts: tuple[str, ...] = ()
     """Hosts that it cannot work without."""
+    reads_files: bool = True
+    """It reads files of the project through us, as it writes them."""
+    mode: str = ""
+    """The mode that its sessions begin with, if in its own it decides by itself what to ask about."""
     login: tuple[str, ...] = ()
     """Its own login, if it does not offer one by the protocol."""
     key_methods: tuple[tuple[str, str], ...] = ()
@@ -69,13 +76,15 @@ PRESETS: dict[str, Preset] = {
         command="gemini",
         args=("--acp",),
         home=(("GEMINI_CLI_HOME", ""),),
-        env=(("NO_BROWSER", "true"),),
-        files=((".gemini/settings.json", "{}"), (".gemini/GEMINI.md", "")),
+        # it starts MCP servers in trusted folders only; what a project starts runs in our sandbox
+        env=(("NO_BROWSER", "true"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")),
+        files=((".gemini/settings.json", NO_STATISTICS), (".gemini/GEMINI.md", "")),
         folders=(".gemini/extensions", ".gemini/commands", ".gemini/skills", ".gemini/hooks"),
         hosts=(
             *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
             *("accounts.google.com", "www.googleapis.com"),
         ),
+        reads_files=False,  # it takes a missing file for a failure of ours
         login=("gemini",),
         key_methods=(("GEMINI_API_KEY", "gemini-api-key"),),
     ),
@@ -89,7 +98,7 @@ PRESETS: dict[str, Preset] = {
             *(("XDG_CONFIG_HOME", "config"), ("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache")),
             ("XDG_STATE_HOME", "state"),
         ),
-        env=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
+        env=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
         files=(("config/opencode/opencode.json", "{}"), ("config/opencode/AGENTS.md", "")),
         folders=tuple(f"config/opencode/{name}" for name in ("plugin", "plugins", "agent", "command", "tool", "skill")),
         hosts=("opencode.ai", "*.opencode.ai", "models.dev"),
@@ -102,8 +111,9 @@ PRESETS: dict[str, Preset] = {
         command="qwen",
         args=("--acp",),
         home=(("QWEN_HOME", ""),),
-        files=(("settings.json", "{}"), ("QWEN.md", "")),
+        files=(("settings.json", NO_STATISTICS), ("QWEN.md", "")),
         folders=("extensions", "commands", "skills", "agents", "hooks"),
+        mode="default",
         hosts=("chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
         login=("qwen",),
         key_methods=(("OPENAI_API_KEY", "openai"),),

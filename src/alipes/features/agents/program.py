@@ -40,8 +40,9 @@ from msgspec import Struct
 from alipes import __version__
 from alipes.features.agents.hands import RELAY, SERVER, Hands
 from alipes.features.agents.launch import ProgramLaunch
+from alipes.features.agents.presets import Preset
 from alipes.features.agents.prompt import Prompt
-from alipes.features.agents.wire import AUTH_REQUIRED, ProgramEnded, Wire
+from alipes.features.agents.wire import AUTH_REQUIRED, ProgramEnded, ProgramWire
 from alipes.kernel.errors import NotAuthorised
 from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import Child
@@ -100,7 +101,7 @@ class AgentProgram:
         self.ended = ""
         """Why it has gone or is about to."""
         self._around = around
-        self._wire: Wire | None = None
+        self._wire: ProgramWire | None = None
         self._child: Child | None = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,12 +140,12 @@ class AgentProgram:
             self.sandbox,
             self.workdir,
             turn,
-            write=(launch.home,),
+            write=launch.write,
             read=(*launch.read, RELAY),
             protect=launch.protect,
             title=launch.preset.title or launch.name,
         )
-        around.set_own_hosts(self.sandbox, launch.preset.hosts)
+        around.set_own_hosts(self.sandbox, launch.hosts)
         try:
             async with around.backend.open(
                 launch.argv, scope, cwd=self.workdir, env=launch.env, link="streams"
@@ -164,7 +165,7 @@ class AgentProgram:
 
     async def _serve(self, child: Child, scope: CommandScope, loads: str, opened: "asyncio.Future[bool]") -> None:
         self._child = child
-        wire = self._wire = Wire(child, self._handle, self._around.mask)
+        wire = self._wire = ProgramWire(child, self._handle, self._around.mask)
         hands = self._around.make_hands(self, scope)
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -190,11 +191,11 @@ class AgentProgram:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _watch_end(self, child: Child, wire: Wire) -> None:
+    async def _watch_end(self, child: Child, wire: ProgramWire) -> None:
         await child.wait()
         self.leave(await wire.describe_end())
 
-    async def _open_session(self, wire: Wire, hands: Hands, loads: str, opened: "asyncio.Future[bool]") -> None:
+    async def _open_session(self, wire: ProgramWire, hands: Hands, loads: str, opened: "asyncio.Future[bool]") -> None:
         try:
             loaded = await self._begin(wire, hands, loads)
         except (ProgramEnded, RequestError, NotAuthorised, TimeoutError) as error:
@@ -206,8 +207,10 @@ class AgentProgram:
             if not opened.done():
                 opened.set_result(loaded)
 
-    async def _begin(self, wire: Wire, hands: Hands, loads: str) -> bool:
-        self.able = await wire.ask("initialize", describe_client(), InitializeResponse, START_TIMEOUT_S)
+    async def _begin(self, wire: ProgramWire, hands: Hands, loads: str) -> bool:
+        self.able = await wire.ask(
+            "initialize", describe_client(self.launch.preset), InitializeResponse, START_TIMEOUT_S
+        )
         if self.able.protocol_version != PROTOCOL_VERSION:
             theirs = self.able.protocol_version
             raise ProgramEnded(f"it speaks version {theirs} of the protocol; alipes speaks {PROTOCOL_VERSION}")
@@ -227,7 +230,7 @@ class AgentProgram:
         self._take_choices(answer)
         return False
 
-    async def _load(self, wire: Wire, servers: list[Any], session: str) -> bool:
+    async def _load(self, wire: ProgramWire, servers: list[Any], session: str) -> bool:
         """True if the program has opened its old session."""
         able = self.able.agent_capabilities
         resumes = (
@@ -249,7 +252,7 @@ class AgentProgram:
         self._take_choices(answer)
         return True
 
-    async def _authenticate(self, wire: Wire) -> None:
+    async def _authenticate(self, wire: ProgramWire) -> None:
         """With a key that its settings give it; raises `NotAuthorised` if there is none."""
         offered = {each.id for each in self.able.auth_methods or ()}
         for variable, method in self.launch.preset.key_methods:
@@ -385,9 +388,9 @@ class AgentProgram:
                     self.leave("it said or did far too much in one turn")
 
 
-def describe_client() -> InitializeRequest:
+def describe_client(preset: Preset) -> InitializeRequest:
     able = ClientCapabilities(
-        fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
+        fs=FileSystemCapabilities(read_text_file=preset.reads_files, write_text_file=True),
         terminal=True,
         auth=AuthCapabilities(terminal=True),
     )
@@ -395,7 +398,7 @@ def describe_client() -> InitializeRequest:
     return InitializeRequest(protocol_version=PROTOCOL_VERSION, client_capabilities=able, client_info=info)
 
 
-async def _read_errors(child: Child, wire: Wire) -> None:
+async def _read_errors(child: Child, wire: ProgramWire) -> None:
     while piece := await child.read_errors():
         wire.lines.feed(piece)
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 from acp.schema import (
@@ -22,18 +23,19 @@ from acp.schema import (
 from acp.schema import ToolCallUpdate as WireCall
 from msgspec import Struct
 
+from alipes.kernel.approvals import AGENT_TOOL
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import TextDelta, ThinkingDelta, Turn, Usage
 from alipes.tools.files.text_file import diff_texts, display_path
 
-TOOL = "agent_tool"
 MAX_TEXT_CHARS, MAX_CALLS = 5_000_000, 5_000
 """What one prompt may say and do; more is a program that floods."""
 MAX_INPUT_CHARS = 4_000
 MAX_OUTPUT_CHARS = 50_000
 READING = frozenset(("read", "search", "think", "fetch"))
 """Kinds of calls that change nothing."""
+SHELL_WORDS = 3
 _VERBS = {"read": "Read", "edit": "Edit", "delete": "Delete", "move": "Move", "search": "Search", "execute": "Run"}
 
 
@@ -57,7 +59,7 @@ class ProgramCall:
     @property
     def call(self) -> ToolCall:
         """As it is in our journal."""
-        return ToolCall(self.id, TOOL, self.args)
+        return ToolCall(self.id, AGENT_TOOL, self.args)
 
     @property
     def is_vague(self) -> bool:
@@ -118,6 +120,8 @@ class Prompt:
         self.changed = asyncio.Event()
         self.moved = asyncio.Event()
         """Set when a call of it begins to run or ends, or it is stopped: requests may wait for that."""
+        self.changed_calls = asyncio.Event()
+        """Set when a call begins."""
         self.calls: dict[str, ProgramCall] = {}
         """By the program's id."""
         self.ours: dict[str, ProgramCall] = {}
@@ -168,8 +172,9 @@ class Prompt:
             if isinstance(each, FileEditToolCallContent):
                 found.diffs[each.path] = each.old_text or "", each.new_text
         if not found.taken:
-            found.args = _describe(found)
-        text = _text_of(update)
+            found.args = _describe(found, workdir)
+        # what it says when it asks for permission is no output
+        text = _text_of(update) if isinstance(update, ToolCallStart | ToolCallProgress) else ""
         if update.status in ("completed", "failed"):
             found.end(failed=update.status == "failed", text=text)
         else:
@@ -181,7 +186,16 @@ class Prompt:
         found = ProgramCall(args, self.moved)
         self.calls[id or found.id] = self.ours[found.id] = found
         self.put(found)
+        self.changed_calls.set()
         return found
+
+    async def wait_for_call(self, seconds: float) -> None:
+        """Wait until a call runs or will run, at most for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.has_waiting_calls and not self.dropped:
+                    self.changed_calls.clear()
+                    await self.changed_calls.wait()
 
     def _take_plan(self, entries: list[tuple[str, str]]) -> None:
         """The plan as our todo list: the whole list each time."""
@@ -240,22 +254,30 @@ class Prompt:
         )
 
 
-def _describe(found: ProgramCall) -> dict[str, Json]:
+def _describe(found: ProgramCall, workdir: str) -> dict[str, Json]:
     """The arguments of our call: what people see, and what the program said about it."""
-    title, command = found.title.strip().strip("`"), found.input.get("command")
-    if found.kind == "execute" and isinstance(command, list):
-        command = " ".join(map(str, command))
-    if found.kind == "execute" and isinstance(command, str) and command:
-        title = command
-    args: dict[str, Json] = {
-        "title": format_excerpt(title or _VERBS.get(found.kind, "Use a tool"), 400)[1:-1],
-        "kind": found.kind,
-    }
+    verb = _VERBS.get(found.kind, "Use a tool")
+    title = found.title.strip().strip("`").replace(f"{workdir}/", "")
+    if found.files and " " not in title:  # the name of a tool
+        title = f"{verb} {', '.join(found.files)}"
+    command = _find_command(found.input.get("command")) if found.kind == "execute" else ""
+    args: dict[str, Json] = {"title": format_excerpt(command or title or verb, 400)[1:-1], "kind": found.kind}
+    if command:
+        args["command"] = command[:MAX_OUTPUT_CHARS]
+    elif found.input:
+        args["input"] = _shorten(found.input)
     if found.files:
         args["files"] = [*found.files]
-    if found.input:
-        args["input"] = _shorten(found.input)
     return args
+
+
+def _find_command(given: object) -> str:
+    """A command that is a text, the words of one, or those of a shell that runs it."""
+    if not isinstance(given, list):
+        return given if isinstance(given, str) else ""
+    words = [str(each) for each in given]
+    is_shell = len(words) == SHELL_WORDS and words[0].endswith("sh") and words[1] in ("-c", "-lc")
+    return words[-1] if is_shell else shlex.join(words)
 
 
 def _shorten(value: Any, depth: int = 4) -> Json:
@@ -270,13 +292,16 @@ def _shorten(value: Any, depth: int = 4) -> Json:
     return text if len(text) <= MAX_INPUT_CHARS else f"{text[:MAX_INPUT_CHARS]} ..."
 
 
-def _text_of(update: "ToolCallStart | ToolCallProgress | WireCall") -> str:
+def _text_of(update: "ToolCallStart | ToolCallProgress") -> str:
     texts = []
     for each in update.content or ():
         if isinstance(each, ContentToolCallContent) and isinstance(each.content, TextContentBlock):
             texts.append(each.content.text)
-    if not texts and isinstance(update.raw_output, str):
-        texts.append(update.raw_output)
+    raw = update.raw_output
+    if not texts and isinstance(raw, dict):
+        raw = next((raw[name] for name in ("aggregated_output", "output", "stdout") if raw.get(name)), "")
+    if not texts and isinstance(raw, str):
+        texts.append(raw)
     return "\n".join(texts)[-MAX_OUTPUT_CHARS:]
 
 

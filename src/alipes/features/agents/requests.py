@@ -22,7 +22,8 @@ from pydantic import ValidationError
 
 from alipes.features.agents.hands import SERVER
 from alipes.features.agents.program import AgentProgram
-from alipes.features.agents.prompt import READING, TOOL, ProgramCall, Prompt, describe_diffs
+from alipes.features.agents.prompt import READING, ProgramCall, Prompt, describe_diffs
+from alipes.kernel.approvals import AGENT_TOOL
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import AlipesError, ToolError
 from alipes.kernel.messages import Json, ToolCall, ToolResult
@@ -39,6 +40,8 @@ from alipes.tools.common import CommitGate, run_in_thread
 MAX_READ_BYTES = 10_000_000
 MAX_TERMINALS = 32
 COMMAND_TIMEOUT_S = 600
+ANNOUNCED_S = 0.2
+"""Seconds that a request waits for the call that it belongs to; requests of MCP come by another way than calls."""
 REFUSED = -32000
 _EXIT_CODE = re.compile(r"exit code (-?\d+)")
 OpenHooks: TypeAlias = Callable[[], HookDispatcher]
@@ -89,6 +92,8 @@ class Calls:
         """Do `work` through a call that runs; if there is none, one is made. Raises `RequestError` if that was not
         allowed."""
         made: ProgramCall | None = None
+        if not self._acts.get(prompt.turn.id):
+            await prompt.wait_for_call(ANNOUNCED_S)
         while not (acts := self._acts.get(prompt.turn.id)):
             if prompt.dropped or prompt.has_ended or (made is not None and made.ended):
                 raise RequestError(REFUSED, "the turn was stopped" if prompt.dropped else "this was not allowed")
@@ -206,7 +211,7 @@ class ProgramRequests:
             return "plan mode is on"
         if is_our_tool(found):
             return ""  # our tool asks itself
-        call = ToolCall(found.id, TOOL, found.args)
+        call = ToolCall(found.id, AGENT_TOOL, found.args)
         verdict = await self._hooks().decide(specs.before_tool, _deny, call=call, turn=turn)
         if verdict is not None and verdict.ruling == "deny":
             return verdict.reason or "not allowed"
@@ -261,18 +266,27 @@ class ProgramRequests:
 
     async def _write(self, program: AgentProgram, prompt: Prompt, params: dict[str, Any]) -> dict[str, Any]:
         given = WriteTextFileRequest.model_validate(params)
-        path = _absolute(given.path)
-        await self._run(
-            prompt, f"Write {os.path.basename(path)}", "write_file", {"path": path, "content": given.content}
-        )
-        return {}
+        path, title = _absolute(given.path), f"Write {os.path.basename(given.path)}"
 
-    async def _run(self, prompt: Prompt, title: str, name: str, args: dict[str, Json]) -> ToolResult:
-        """Run a tool of ours. Raises `ToolError` if it fails or is not allowed."""
-        result = await self.use_tool(prompt, title, name, args)
+        async def work(act: ToolContext) -> ToolResult:
+            if await self._holds(path, given.content, program, act):
+                return ToolResult("", "")  # it has written the file itself
+            result = await act.run_tool("write_file", {"path": path, "content": given.content})
+            # it may do that at the same time
+            return ToolResult("", "") if await self._holds(path, given.content, program, act) else result
+
+        result = await self.calls.use(prompt, title, work)
         if result.outcome != "ok":
             raise ToolError(result.text)
-        return result
+        return {}
+
+    async def _holds(self, path: str, content: str, program: AgentProgram, act: ToolContext) -> bool:
+        """True if the file has this content already."""
+        scope = UnjudgedCall(program.workdir, act.turn.session, act.call_id)
+        try:
+            return await run_in_thread(partial(self._read_text, path, scope)) == content
+        except ToolError:
+            return False
 
     async def use_tool(self, prompt: Prompt, title: str, name: str, args: dict[str, Json]) -> ToolResult:
         """Run a tool of ours through a call of the prompt. Raises `RequestError`."""

@@ -23,6 +23,8 @@ WRITE_TIMEOUT_S = 30.0
 LAST_LINES, MAX_LINE_CHARS = 5, 300
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
+_STACK = ("at ", "}", "errno:", "code:", "syscall:", "path:")
+"""Starts of lines that Node prints after an error."""
 M = TypeVar("M", bound=BaseModel)
 Handle: TypeAlias = Callable[[str, Any], Awaitable[Any]]
 """Answers a request or takes a notification: its method and parameters."""
@@ -45,7 +47,8 @@ class LastLines:
             self.add(line)
 
     def add(self, line: bytes) -> None:
-        if text := line[:4096].decode("utf-8", "replace").strip():
+        text = line[:4096].decode("utf-8", "replace").strip()
+        if text and not text.startswith(_STACK):
             self._lines.append(self._mask(text)[:MAX_LINE_CHARS])
 
     @property
@@ -128,7 +131,7 @@ def is_message(message: object) -> bool:
     return isinstance(message.get("id"), int | str | None) and ("method" in message or "id" in message)
 
 
-class Wire:
+class ProgramWire:
     """Typed requests to the program. Close it before its process ends."""
 
     def __init__(self, child: Child, handle: Handle, mask: Callable[[str], str]) -> None:
@@ -163,10 +166,12 @@ class Wire:
     async def _answer(self, method: str, params: Any, is_notification: bool) -> Any:
         try:
             return await self._handle(method, params if isinstance(params, dict) else {})
-        except ValidationError as error:
-            if is_notification:
-                self.lines.add(f"{method}: unknown content".encode())
+        except (ValidationError, RequestError) as error:
+            if is_notification:  # nobody waits for an answer
+                self.lines.add(f"{method}: unknown".encode())
                 return None
+            if isinstance(error, RequestError):
+                raise
             raise RequestError.invalid_params(
                 {"fields": [".".join(map(str, each["loc"])) for each in error.errors()]}
             ) from error

@@ -56,14 +56,24 @@ def list_places(policy: SandboxPolicy) -> Iterator[Place]:
     else:
         yield Place("readonly", policy.workdir, policy.workdir)
     yield from (Place("readonly", path, path) for path in policy.readable)
-    yield from (Place("bind", path, path) for path in policy.writable)
-    yield from (Place("around", "", path) for path in list_folders_around(policy))
-    yield from (Place("protect", "", path) for path in policy.protected)
+    yield from _list_changeable(policy, inner=False)
     tracked = dict(policy.tracked)
     for path in policy.hidden:
         in_project = any(is_inside(path, root) for root in (*policy.writable, policy.workdir))
         yield Place("cover" if in_project else "hide", tracked.get(path, policy.empty), path)
+    yield from _list_changeable(policy, inner=True)
     yield from (Place("file", source, seen) for seen, source in policy.files)
+
+
+def _list_changeable(policy: SandboxPolicy, *, inner: bool) -> Iterator[Place]:
+    """What commands may change, and what is read-only in it: what is in the home of alipes, or everything else."""
+
+    def is_meant(path: str) -> bool:
+        return any(is_inside(path, root) for root in policy.inner) is inner
+
+    yield from (Place("bind", path, path) for path in policy.writable if is_meant(path))
+    yield from (Place("around", "", path) for path in list_folders_around(policy) if is_meant(path))
+    yield from (Place("protect", "", path) for path in policy.protected if is_meant(path))
 
 
 def list_kernel_settings() -> tuple[str, ...]:

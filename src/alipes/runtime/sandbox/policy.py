@@ -49,6 +49,8 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths below hidden ones that are visible, read-only: toolchains in the home, listed paths."""
     protected: tuple[str, ...] = ()
     """Paths below writable ones that are read-only: git hooks, CI files."""
+    inner: tuple[str, ...] = ()
+    """The writable paths in the home of alipes, which are shown also where that is hidden: the folder of an agent."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
     tracked: tuple[tuple[str, str], ...] = ()

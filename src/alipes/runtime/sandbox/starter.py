@@ -323,15 +323,19 @@ def _place_all(wanted: Mapping[str, Any], handles: Sequence[int]) -> list[int]:
 
 def _place(wanted: Mapping[str, Any]) -> None:
     """Mount the places in their order, each at the descriptor of its target; then nothing of ours is writable."""
+    empty = []
     for kind, number, target in wanted["places"]:
         try:
             _place_one(kind, f"{STAGE}/{number}", target)
+            empty += [target] if kind in ("hide", "cover") else []
         except OSError as error:
             if kind in ("file", "hide") and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EROFS):
                 continue  # there is nothing to hide; or a file to show has no place
             raise OSError(error.errno, error.strerror, target) from None
     for number in range(wanted["count"]):
         _call("umount2", f"{STAGE}/{number}".encode(), _DETACH)
+    for target in empty:
+        _set_read_only(open_path(target), 0)
     _set_read_only(open_path("/"), 0)
     if os.stat("/dev").st_dev != os.stat("/").st_dev:
         _set_read_only(open_path("/dev"), 0)
@@ -411,11 +415,11 @@ def _move(tree: int, place: int) -> None:
 
 
 def _make_empty() -> int:
-    """An empty folder that cannot be changed, not yet mounted."""
+    """An empty folder, not yet mounted. It is made read-only after what is shown in it has its place."""
     context = _call("syscall", _FSOPEN, b"tmpfs", 1)
     _call("syscall", _FSCONFIG, context, 1, b"mode", b"0755", 0)
     _call("syscall", _FSCONFIG, context, 6, None, None, 0)
-    tree = _call("syscall", _FSMOUNT, context, 1, _READ_ONLY | _NO_SUID | _NO_DEVICES)
+    tree = _call("syscall", _FSMOUNT, context, 1, _NO_SUID | _NO_DEVICES)
     os.close(context)
     return tree
 

@@ -8,6 +8,7 @@ import pytest
 
 from alipes.features.agents import program as programs
 from alipes.features.agents.feature import AgentsFeature
+from alipes.kernel.approvals import describe_question
 from alipes.kernel.messages import Thinking
 from alipes.kernel.turns import ApprovalAsked, TextDelta, ThinkingDelta, ToolFinished, ToolProgress, ToolStarted
 from tests.world.agent_harness import MODEL, agents_of, notices, open_with_agent, program_of
@@ -56,7 +57,9 @@ async def test_a_permission_request_is_an_approval_with_its_diff(tmp_path):
     async with open_with_agent(tmp_path, person="no") as agent:
         reply = await agent.say("edit a.txt hello\nsay ok")
         (asked,) = reply.of(ApprovalAsked)
-        assert asked.call.name == "agent_tool" and "+hello" in asked.diff and "test asks permission" in asked.reason
+        assert asked.call.name == "agent_tool" and "test asks permission" in asked.reason
+        shown = describe_question(asked)
+        assert shown.title == "Change this file?" and "+hello" in shown.body and "agent_tool" not in shown.text
         assert reply.text == "refused. ok" and not (agent.workdir / "a.txt").exists()
 
 

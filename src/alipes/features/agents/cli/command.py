@@ -1,25 +1,23 @@
 """`alipes agents`: manages other agents, tries them, and runs their logins."""
 
 import argparse
-import os
-import shlex
 import shutil
 from importlib import import_module
 
 from msgspec import Struct
 
-from alipes.config.display import toml_key, toml_string
 from alipes.config.editor import change
 from alipes.config.loader import load_settings
-from alipes.config.reader import KeyPath
 from alipes.config.settings import Settings
 from alipes.console.common import confirm, print_list
 from alipes.console.options import OptionParser, print_config_errors
 from alipes.features.agents.cli.help import AGENTS
+from alipes.features.agents.launch import find_command
 from alipes.features.agents.presets import PRESETS
 from alipes.features.agents.settings import AgentConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.messages import Json
 
 NONE = "No agents."
 
@@ -80,20 +78,12 @@ def _list(given: AgentArguments) -> int:
 def list_agents(settings: Settings) -> list[ListedAgent]:
     """The configured ones, then presets."""
     found = []
-    for name, config in settings.agents.items():
-        preset = PRESETS.get(name)
-        command = config.command or (preset.command if preset else "")
-        args = config.args or (preset.args if preset and not config.command else ())
-        installed = shutil.which(os.path.expanduser(command)) is not None
-        install = "" if installed or preset is None else preset.install
-        found.append(
-            ListedAgent(name, "ready" if installed else "not installed", shlex.join((command, *args)), install)
-        )
-    for name, preset in PRESETS.items():
-        if name not in settings.agents:
-            installed = shutil.which(preset.command) is not None
-            command = shlex.join((preset.command, *preset.args))
-            found.append(ListedAgent(name, "can be added", command, "" if installed else preset.install))
+    for name in dict.fromkeys((*settings.agents, *PRESETS)):
+        command = find_command(name, settings.agents.get(name, AgentConfig()))
+        ready = "ready" if command.path else "not installed"
+        install = "" if command.path else command.preset.install
+        state = ready if name in settings.agents else "can be added"
+        found.append(ListedAgent(name, state, command.line, install))
     return found
 
 
@@ -103,18 +93,17 @@ def _add(given: AgentArguments) -> int:
         raise ConfigError(f"There is an agent {name} already. Remove it first with `alipes agents remove {name}`.")
     if not given.command and name not in PRESETS:
         raise ConfigError(f"{name} is not known ({', '.join(PRESETS)}): give its command after --.")
-    preset = PRESETS.get(name)
-    command, *args = given.command or [preset.command if preset else ""]
-    fields = {"command": command, "mode": given.options.mode}
-    if args:
-        fields["args"] = f"[{', '.join(map(toml_string, args))}]"
-    if pairs := dict(_parse_pair(given, text) for text in given.options.env):
-        fields["env"] = f"{{ {', '.join(f'{toml_key(key)} = {toml_string(text)}' for key, text in pairs.items())} }}"
-    values: dict[KeyPath, str | None] = {("agents", name, field): text for field, text in fields.items() if text}
-    change(values, home=settings.home)
+    command, *args = given.command or [PRESETS[name].command]
+    env = dict(_parse_pair(given, text) for text in given.options.env)
+    fields: dict[str, Json] = {"command": command, "args": [*args], "env": {**env}, "mode": given.options.mode}
+    change({("agents", name, field): value for field, value in fields.items() if value}, home=settings.home)
     print(f"Added {name}. Log in with `alipes agents login {name}`, then try it with `alipes agents test {name}`.")
-    if shutil.which(os.path.expanduser(command)) is None:
-        print(f"Its program {command} was not found." + (f" Install it: {preset.install}" if preset else ""))
+    found = find_command(name, AgentConfig(command=command))
+    if not found.path:
+        print(
+            f"Its program {command} was not found."
+            + (f" Install it: {install}" if (install := found.preset.install) else "")
+        )
     return 0
 
 

@@ -119,7 +119,7 @@ async def _login(settings: Settings, name: str, words: tuple[str, ...]) -> int:
         launch = program.launch if words else await _find_login(program)
         words = words or launch.argv
         await app.backend.choose()
-        scope = CommandScope(f"login:{name}", os.getcwd(), turn, write=(launch.home,), read=launch.read)
+        scope = CommandScope(f"login:{name}", os.getcwd(), turn, write=launch.write, read=launch.read)
         env = {**launch.env, "TERM": os.environ.get("TERM", "xterm")}  # noqa: TID251
         print(f"Running the login of {name}: {' '.join(words)}")
         async with app.backend.open(words, scope, cwd=os.getcwd(), env=env, link="terminal") as child:
