@@ -72,7 +72,7 @@ async def test_one_that_dies_at_once_says_what_it_printed(tmp_path, backend):
     assert reply.ending == "failed" and "exited with code 3: cannot find my settings" in reply.detail
 
 
-async def test_death_in_the_middle_of_an_edit_is_told_and_the_edit_is_unknown(tmp_path, backend):
+async def test_death_in_the_middle_of_an_edit_is_reported_and_the_edit_unknown(tmp_path, backend):
     async with open_with_agent(tmp_path, backend=backend) as agent:
         reply = await agent.say("die")
         assert reply.ending == "failed" and "ended in the middle of its work: it exited with code 7" in reply.detail
@@ -81,7 +81,7 @@ async def test_death_in_the_middle_of_an_edit_is_told_and_the_edit_is_unknown(tm
         assert (await agent.say("say alive")).text == "alive"
 
 
-async def test_one_that_died_once_goes_on(tmp_path, backend):
+async def test_one_that_died_once_continues(tmp_path, backend):
     async with open_with_agent(tmp_path, backend=backend) as agent:
         reply = await agent.say("die-once\nsay done")
     assert (reply.ending, reply.text) == ("answered", "done")
@@ -161,3 +161,12 @@ def _running(text: str) -> bool:
         except OSError:
             continue
     return False
+
+
+async def test_its_folder_is_there_and_writable_where_the_home_of_alipes_is_hidden(tmp_path, sandbox, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # as if started in the home directory, which contains that of alipes
+    async with open_with_agent(tmp_path, backend=sandbox, name="gemini") as agent:
+        (tmp_path / "home" / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+        orders = ["plant .gemini/notes.txt fine", "plant .gemini/settings.json evil", f"open {tmp_path}/home/.env"]
+        reply = await agent.say("\n".join(orders), workdir=str(tmp_path))
+    assert reply.text == "[planted][OSError][FileNotFoundError]"
