@@ -133,7 +133,7 @@ COLOURS = {
 async def test_a_server_is_made_to_answer_with_what_matches_a_schema():
     """Its own Responses and Messages endpoints ignore schemas."""
     async with serving("openai-chat") as (provider, _):
-        asked = structs.replace(request(user("Tell me a story."), max_tokens=60), output_schema=COLOURS)
+        asked = structs.replace(request(user("Tell me a story."), max_tokens=400), output_schema=COLOURS)
         document = msgspec.json.decode((await heard(provider, asked))[-1].message.text)
     assert document.keys() == {"colour", "right"} and document["colour"] in ("red", "green")
 
@@ -141,7 +141,7 @@ async def test_a_server_is_made_to_answer_with_what_matches_a_schema():
 async def test_the_demo_model_answers_with_a_document_also_where_it_has_an_answer_of_its_own(tmp_path):
     async with house(tmp_path) as provider:
         for text in ("hello", "Use read_file to read notes.txt"):
-            asked = structs.replace(request(user(text), tools=(LOOK,), max_tokens=60), output_schema=COLOURS)
+            asked = structs.replace(request(user(text), tools=(LOOK,), max_tokens=400), output_schema=COLOURS)
             document = msgspec.json.decode((await heard(provider, asked))[-1].message.text)
             assert document["colour"] in ("red", "green") and isinstance(document["right"], bool)
 
