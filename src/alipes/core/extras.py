@@ -78,7 +78,7 @@ class ExtraInstaller:
                 raise ToolError(f"{extras.describe_need(name)}. {obstacle}")
             if not await self._may_install(name, turn):
                 raise ToolError(extras.explain_missing(name))
-            self._notify(f"Installing: {extras.describe_need(name)}.", turn)
+            self._notify(f"{extras.describe_need(name)}: installing now.", turn)
             await self._install(name)
 
     async def _may_install(self, name: str, turn: Turn | None) -> bool:

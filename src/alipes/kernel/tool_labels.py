@@ -25,6 +25,8 @@ _PROCESS_VERBS = {
 }
 _STATUS = lazy_pattern(r"^\[(exit code -?\d+|killed by \w+|timed out[^\]]*)[^\]]*\]$", re.MULTILINE)
 _PROCESS_STATUS = lazy_pattern(r"\[(p\d+) (?:is |was )?((?:running|ended|killed)[^\]]*)\]\s*\Z")
+_REFUSED = lazy_pattern(r"^\[The user said no to .* The command was stopped\.\]$", re.MULTILINE)
+"""The last line of a command that was ended because a person did not allow what it wanted to do."""
 _OMITTED = lazy_pattern(r"^\[\.\.\. [\d,]+ bytes in ([\d,]+) lines omitted; .* \.\.\.\]$", re.MULTILINE)
 _SLICE = lazy_pattern(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?")
 _SEARCH_MORE = lazy_pattern(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
@@ -79,6 +81,8 @@ def describe_outcome(call: ToolCall, result: ToolResult) -> str:
 
 def find_problem(result: ToolResult) -> str:
     """How a command failed, such as `exit code 2`; empty if it succeeded or is not a command."""
+    if _REFUSED.search(result.text[-4000:]):
+        return "stopped by your no"
     found = _STATUS.findall(result.text[-4000:])
     return "" if not found or found[-1] == "exit code 0" else str(found[-1])
 
@@ -95,7 +99,7 @@ def problem_of(result: ToolResult) -> str:
 
 def output_of(result: ToolResult) -> str:
     """The output of a command, without the lines that say how it ended."""
-    text = _PROCESS_STATUS.sub("", result.text)
+    text = _REFUSED.sub("", _PROCESS_STATUS.sub("", result.text))
     if found := [*_STATUS.finditer(text)]:
         text = text[: found[-1].start()]
     text = text.rstrip("\n")

@@ -182,3 +182,8 @@ def test_an_error_is_wrapped_between_words():
 def test_a_command_that_was_moved_to_the_background_shows_its_number():
     rows = end(ToolResult("1", "one\n[p1 is running in the background, where the user moved it]"), columns=80)
     assert rows == ["✓ Run make test  p1 in the background · 2.1 s", "  │ one"]
+
+
+def test_a_command_that_a_no_has_ended_says_so_without_the_text_for_the_model():
+    said = '[The user said no to a connection to pypi.org: "later". Do not try to work around this. The command was stopped.]'
+    assert end(ToolResult("1", f"Retrying\n{said}")) == ["✗ Run make test  stopped by your no · 2.1 s", "  │ Retrying"]
