@@ -43,7 +43,13 @@ class Screen(pyte.Screen):
     """With faint text, which pyte does not support: it is stored as blinking."""
 
     def select_graphic_rendition(self, *attrs: int, **more: bool) -> None:
-        super().select_graphic_rendition(*(5 if attr == 2 else attr for attr in attrs), **more)
+        named, colour = list[int](), 0
+        for at, attr in enumerate(attrs):
+            if not colour and attr in (38, 48):  # followed by 5 and a number, or by 2 and three
+                colour = 5 if attrs[at + 1 : at + 2] == (2,) else 3
+            named.append(5 if attr == 2 and not colour else attr)
+            colour -= colour > 0
+        super().select_graphic_rendition(*named, **more)
 
 
 class Terminal:
@@ -55,7 +61,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self._child, self._pty = pty.fork()
         if self._child == 0:
-            os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(lines))
+            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", COLUMNS=str(columns), LINES=str(lines))
             os.execvp(command[0], command)
         fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
@@ -162,24 +168,27 @@ def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
-def _block(x: int, y: int, cells: int, paint: str) -> str:
+def _block(x: int, y: int, cells: int, paint: str, *, height: int = LINE - 1) -> str:
     """A filled area behind the text of some cells."""
     place = f'x="{MARGIN + x * CELL:.1f}" y="{MARGIN + y * LINE - 1}"'
-    return f'<rect {place} width="{cells * CELL:.1f}" height="{LINE - 1}" {paint}/>'
+    return f'<rect {place} width="{cells * CELL:.1f}" height="{height}" {paint}/>'
 
 
 def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
-    runs: list[tuple[int, tuple[str, str, bool], str]] = []
+    runs: list[tuple[int, tuple[str, str, bool, str], str]] = []
     for x in range(screen.columns):
         cell = screen.buffer[y][x]
-        style = (_colour(cell.fg, theme), _attributes(cell), cell.reverse)
+        tint = "" if cell.bg == "default" else _colour(cell.bg, theme)
+        style = (_colour(cell.fg, theme), _attributes(cell), cell.reverse, tint)
         if runs and runs[-1][1] == style and cell.data:
             runs[-1] = (runs[-1][0], style, runs[-1][2] + cell.data)
         elif cell.data:  # the second half of a wide character is empty
             runs.append((x, style, cell.data))
     base = MARGIN + y * LINE + 13
     drawn = []
-    for x, (colour, attributes, reverse), text in runs:
+    for x, (colour, attributes, reverse, tint), text in runs:
+        if tint:
+            drawn.append(_block(x, y, len(text), f'fill="{tint}"', height=LINE))
         if reverse:
             drawn.append(_block(x, y, len(text), f'fill="{colour}" rx="2"'))
             colour = theme["background"]
