@@ -94,8 +94,8 @@ class ImportingHome:
                 columns = ["rowid", "text"]
             chosen = [each for each in columns if times or each not in TIMES.get(name, ())]
             rows = self.query(f"SELECT {', '.join(chosen)} FROM {name}")
-            if name == "imported_items" and not times:
-                rows = [tuple(_without_numbers(value) for value in row) for row in rows]
+            if name in ("imported_items", "schedules") and not times:
+                rows = [_without_times(row) for row in rows]
             found[name] = sorted(rows, key=repr)
         return found
 
@@ -106,11 +106,21 @@ class ImportingHome:
         return {name: digest for name, digest in found.items() if not name.startswith(outside) and digest != "folder"}
 
 
-def _without_numbers(value: object) -> object:
-    """Of details: without the number of a change of the memory, which another try may have taken."""
-    if isinstance(value, str) and value.startswith("{"):
-        return json.dumps({name: each for name, each in json.loads(value).items() if name != "number"})
-    return value
+def _without_times(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the number of a change of the memory, which another try may have taken, and without the moment from
+    which a job counts its intervals, and hashes of that."""
+    values: list[object] = []
+    for value in row:
+        if isinstance(value, str) and value.startswith("{"):
+            table = {name: each for name, each in json.loads(value).items() if name != "number"}
+            table.get("timetable", {}).pop("at", None)
+            values.append(json.dumps(table))
+        else:
+            values.append(value)
+    if "schedules" in row:
+        values.pop()
+        values.pop()
+    return tuple(values)
 
 
 def _ignore(*_: object) -> None:

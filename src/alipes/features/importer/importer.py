@@ -21,7 +21,7 @@ from alipes.features.importer.targets.people import People
 from alipes.features.importer.targets.schedules import ScheduledJobs
 from alipes.features.importer.targets.settings import Keys, McpTables, SettingValues
 from alipes.features.importer.targets.skills import SkillFolders
-from alipes.features.importer.targets.target import ImportContext, ImportOptions, Target
+from alipes.features.importer.targets.target import PENDING, ImportContext, ImportOptions, Target
 from alipes.kernel.errors import AlipesError, ConfigError, StoreError
 from alipes.store.sql.store import Store
 
@@ -42,6 +42,8 @@ _TARGETS: dict[Kind, Callable[[ImportContext], Target]] = {
     "plugins": PluginFolders,
     "keys": Keys,
 }
+_AT_ONCE: tuple[Kind, ...] = ("conversations", "notes", "people")
+"""Written together with their entry in the ledger."""
 Progress = Callable[[str, int, int], None]
 """Called with a kind, and how many of how many things are done; 0: unknown."""
 
@@ -126,7 +128,7 @@ class Importer:
                 yield structs.replace(_left_out(kind, source, record.name, ONLY_WITH_SECRETS), sensitive=True)
             elif target is not None:
                 seen.add(source.id)
-                yield await target.plan(record, known.get(source.id))
+                yield await _plan_record(target, record, known.get(source.id))
 
     def _read(self, kind: Kind) -> Iterator[Record]:
         """What a kind has; a problem that ends it is one more thing that is left out."""
@@ -170,10 +172,7 @@ class Importer:
             if item.hash != record.source.hash:
                 problem = "It changed there meanwhile: import again."
             else:
-                try:
-                    problem = await target.apply(record, item, known.get(item.id))
-                except OSError as error:
-                    problem = f"It cannot be written: {error.strerror or error}."
+                problem = await _apply_record(context, target, record, item, known.get(item.id))
             results.append(ItemResult(item, problem))
             progress(kind, len(results), total)
         results += [ItemResult(item, "It is gone there.") for item in items.values()]
@@ -182,6 +181,31 @@ class Importer:
     async def _compare(self, context: ImportContext) -> Any:
         async for line in check_import(context, context.import_id):
             yield line
+
+
+async def _plan_record(target: Target, record: Record, known: LedgerEntry | None) -> PlannedItem:
+    """What was being written when an import was broken off is written again, so that the ledger has it."""
+    if known is None or known.target_hash != PENDING:
+        return await target.plan(record, known)
+    item = await target.plan(record, None)
+    return structs.replace(item, state="new") if item.state == "same" else item
+
+
+async def _apply_record(
+    context: ImportContext, target: Target, record: Record, item: PlannedItem, known: LedgerEntry | None
+) -> str:
+    """The problem; empty if there was none. The ledger knows of it before anything is written."""
+    pending = context.entry(item, "made", item.target, PENDING)
+    was_pending = known is not None and known.target_hash == PENDING
+    if item.kind not in _AT_ONCE:
+        await context.ledger.add(pending)
+    try:
+        problem = await target.apply(record, item, None if was_pending else known)
+    except OSError as error:
+        problem = f"It cannot be written: {error.strerror or error}."
+    if item.kind not in _AT_ONCE:
+        await context.ledger.drop_pending(pending)
+    return problem
 
 
 def _is_done(item: PlannedItem, plan: Plan) -> bool:
@@ -214,7 +238,8 @@ async def check_import(context: ImportContext, id: str) -> Any:
     targets = {kind: make(context) for kind, make in _TARGETS.items()}
     for entry in await context.ledger.of_import(id):
         await asyncio.sleep(0)
-        if why := await targets[entry.kind].check(entry):
+        pending = entry.target_hash == PENDING
+        if why := "the import was broken off here" if pending else await targets[entry.kind].check(entry):
             yield f"{entry.kind}: {entry.target}: {why}"
 
 
@@ -244,6 +269,9 @@ async def _undo_entries(context: ImportContext, entries: tuple[LedgerEntry, ...]
     kept = []
     _, files = await asyncio.to_thread(context.journal.restore)
     for entry in reversed(entries):
+        if entry.target_hash == PENDING:
+            await context.ledger.remove(entry)
+            continue
         try:
             why = await targets[entry.kind].undo(entry)
         except StoreError:

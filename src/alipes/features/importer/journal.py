@@ -24,17 +24,26 @@ class JournaledFile(Struct):
     after: str | None = None
 
 
+class _Written(Struct):
+    """`files.json`."""
+
+    files: dict[str, JournaledFile] = {}
+    open: tuple[str, ...] = ()
+    """What is being changed: what is new there after a crash was made by the import."""
+
+
 class FileJournal:
     """Of one import. Paths are relative to the home."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self._home, self._folder = home, folder
-        self.changes = self._read()
+        written = self._read()
+        self.changes, self._open = written.files, written.open
 
-    def _read(self) -> dict[str, JournaledFile]:
+    def _read(self) -> _Written:
         with suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode((self._folder / JOURNAL).read_bytes(), type=dict[str, JournaledFile])
-        return {}
+            return msgspec.json.decode((self._folder / JOURNAL).read_bytes(), type=_Written)
+        return _Written()
 
     @contextmanager
     def changing(self, *paths: Path, keep: bool = True) -> Iterator[None]:
@@ -42,6 +51,8 @@ class FileJournal:
         they were; without, they cannot be put back."""
         before = dict(self._hash_all(paths))
         self._note_before(before, keep=keep)
+        self._open = tuple(path.relative_to(self._home).as_posix() for path in paths)
+        self._save()
         try:
             yield
         finally:
@@ -49,15 +60,22 @@ class FileJournal:
             for name in {*before, *after}:
                 change = self.changes.setdefault(name, JournaledFile(ABSENT))
                 change.after = after.get(name, ABSENT)
+            self._open = ()
             self._save()
 
     def _note_before(self, before: dict[str, str], *, keep: bool) -> None:
         for name, digest in before.items():
-            if name not in self.changes:
-                if keep:
-                    self._copy_aside(name)
-                self.changes[name] = JournaledFile(digest)
-        self._save()
+            if name in self.changes:
+                continue
+            if self._was_open(name):
+                self.changes[name] = JournaledFile(ABSENT)
+                continue
+            if keep:
+                self._copy_aside(name)
+            self.changes[name] = JournaledFile(digest)
+
+    def _was_open(self, name: str) -> bool:
+        return any(name == each or name.startswith(f"{each}/") for each in self._open)
 
     def _copy_aside(self, name: str) -> None:
         copy = self._folder / BEFORE / name
@@ -77,6 +95,20 @@ class FileJournal:
         if path.is_file() and not path.is_symlink():
             yield path.relative_to(self._home).as_posix(), hash_file(path)
 
+    def existed(self, path: Path) -> bool:
+        """True if this file, or anything in this folder, was there before the import."""
+        name = path.relative_to(self._home).as_posix()
+        inside = [change for each, change in self.changes.items() if each == name or each.startswith(f"{name}/")]
+        if inside:
+            return any(change.before for change in inside)
+        return path.exists() and not self._was_open(name)
+
+    def read_before(self, path: Path) -> str:
+        """The text of a file before the import; empty if there was none."""
+        name = path.relative_to(self._home).as_posix()
+        place = self._folder / BEFORE / name if name in self.changes else path
+        return place.read_text() if place.is_file() else ""
+
     def keep(self, name: str, text: str) -> None:
         """Add a text to a file in the folder of the import, unless it is there already."""
         path = self._folder / name
@@ -87,6 +119,8 @@ class FileJournal:
     def restore(self) -> tuple[list[str], list[str]]:
         """Put back the files that nobody has changed since. Returns their names, and those of changed ones."""
         restored, kept = [], []
+        for name, digest in self._hash_all(self._home / each for each in self._open):
+            self.changes.setdefault(name, JournaledFile(ABSENT)).after = digest
         for name, change in sorted(self.changes.items(), reverse=True):
             path = self._home / name
             present = hash_file(path) if path.is_file() else ABSENT
@@ -112,7 +146,7 @@ class FileJournal:
 
     def _save(self) -> None:
         make_private_tree(self._folder)
-        replace_file(self._folder / JOURNAL, msgspec.json.encode(self.changes))
+        replace_file(self._folder / JOURNAL, msgspec.json.encode(_Written(self.changes, self._open)))
 
 
 def hash_file(path: Path) -> str:

@@ -8,10 +8,16 @@ import pytest
 
 from alipes.config import editor
 from alipes.config.loader import load_settings
+from alipes.features.importer.store.ledger import LedgerStore
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Address
 from alipes.store.open import open_home_store
 from tests.world.imports import ImportingHome, copy_home, hash_tree
+
+
+class KilledHere(Exception):
+    """Ends an import where a kill would."""
+
 
 CANARY = "canary-value-8f3a91c2"
 
@@ -203,3 +209,50 @@ async def test_a_dry_run_has_every_item_and_writes_nothing(home, source):
     plan = await home.plan("hermes", source)
     assert not (home.path / "imports").exists() and not home.query("SELECT * FROM imports")
     json.dumps([each.what for each in plan.items])
+
+
+@pytest.mark.parametrize("kind", ["memory", "persona", "skills", "schedules", "settings", "mcp", "plugins", "keys"])
+async def test_what_was_written_when_it_was_broken_off_is_known_afterwards(home, source, kind, monkeypatch, tmp_path):
+    once = ImportingHome(tmp_path / "once")
+    await once.run("hermes", source, secrets=True)
+    rows, files = once.tables(times=False), once.files()
+    async with open_home_store(load_settings(home.path, {})):
+        pass
+    empty = home.tables(), home.files()
+    add = LedgerStore.add
+
+    async def break_off(ledger, entry):
+        if entry.kind == kind and entry.target_hash != "pending":
+            raise KilledHere
+        await add(ledger, entry)
+
+    monkeypatch.setattr(LedgerStore, "add", break_off)
+    with pytest.raises(KilledHere):
+        await home.run("hermes", source, secrets=True)
+    monkeypatch.undo()
+    again = await home.run("hermes", source, secrets=True)
+    assert again.id == "hermes-1" and again.differences == ()
+    ours = home.tables(times=False)
+    assert {name for name in rows if rows[name] != ours[name]} == set()
+    assert {name for name in files if ".versions/weigh" not in name and files[name] != home.files().get(name)} <= {
+        "skills/.pins.json"
+    }
+    assert (await home.undo("hermes-1")).kept == () and (home.tables(), home.files()) == empty
+
+
+async def test_an_import_that_was_broken_off_is_taken_back(home, source, monkeypatch):
+    async with open_home_store(load_settings(home.path, {})):
+        pass
+    empty = home.tables(), home.files()
+    add = LedgerStore.add
+
+    async def break_off(ledger, entry):
+        if entry.kind == "plugins" and entry.target_hash != "pending":
+            raise KilledHere
+        await add(ledger, entry)
+
+    monkeypatch.setattr(LedgerStore, "add", break_off)
+    with pytest.raises(KilledHere):
+        await home.run("hermes", source)
+    monkeypatch.undo()
+    assert (await home.undo("hermes-1")).kept == () and (home.tables(), home.files()) == empty

@@ -99,6 +99,13 @@ class LedgerStore(SqlRows):
         """Instead of an earlier entry of the same import."""
         await self._database.run(lambda db: insert_entry(db, entry), sync=False)
 
+    async def drop_pending(self, entry: LedgerEntry) -> None:
+        """Remove an entry that was not replaced by its final one."""
+        sql = """DELETE FROM imported_items
+            WHERE import_id = ? AND scope = ? AND kind = ? AND source_id = ? AND target_hash = ?"""
+        values = (entry.import_id, entry.scope, entry.kind, clean_text(entry.source_id), entry.target_hash)
+        await self._database.execute(sql, *values, sync=False)
+
     async def remove(self, entry: LedgerEntry) -> None:
         await self._database.run(lambda db: remove_entry(db, entry), sync=False)
 

@@ -35,7 +35,7 @@ class PersonaFile:
         if item.state == "conflict" and context.options.conflicts == "both":
             context.journal.keep(f"left/{SOUL}", text)
             return "Both are kept: theirs is in the folder `left` of this import."
-        action = "replaced" if self._present() else "made"
+        action = "replaced" if context.journal.existed(self._path) else "made"
         with context.journal.changing(self._path):
             replace_file(self._path, text.encode())
         await context.ledger.add(context.entry(item, action, SOUL, _hash(text)))
@@ -71,7 +71,7 @@ class PluginFolders:
         context, name = self._context, record.name
         assert context.journal is not None and context.source is not None
         action = "made"
-        if (self._folder / name).exists():
+        if context.journal.existed(self._folder / name):
             action = "replaced"
             if item.state == "conflict" and context.options.conflicts == "both":
                 action, name = "made", f"{name}-{context.program}"

@@ -40,12 +40,9 @@ class MemoryEntries:
         context, target = self._context, _target(record)
         path, journal = self._files.path(OWNER, target), context.journal
         assert journal is not None
-        if _plain(record.text) in await self._list(target):
-            return ""
         try:
             with journal.changing(path):
-                edit = MemoryEdit("add", target, record.text)
-                change = await self._memory.change(OWNER, edit, MemoryOrigin("person"))
+                number = await self._add(target, record.text)
         except MemoryFull as full:
             aside = f"{LEFT}/{FILE_NAMES[target]}"
             journal.keep(aside, record.text)
@@ -53,9 +50,22 @@ class MemoryEntries:
             return f"{full.problem} It was kept in {aside} of this import."
         except ToolError as error:
             return str(error)
-        entry = context.entry(item, "made", item.target, hash_text(record.text), number=change.number, text=record.text)
+        entry = context.entry(item, "made", item.target, hash_text(record.text), number=number, text=record.text)
         await context.ledger.add(entry)
         return ""
+
+    async def _add(self, target: MemoryTarget, text: str) -> int:
+        """The number of the change, which an import that was broken off may have made already."""
+        if _plain(text) not in await self._list(target):
+            change = await self._memory.change(OWNER, MemoryEdit("add", target, text), MemoryOrigin("person"))
+            return change.number
+        for change in await self._memory.history(OWNER):
+            before, after = (
+                [_plain(each.text) for each in parse_entries(each)] for each in (change.before, change.after)
+            )
+            if _plain(text) in after and _plain(text) not in before:
+                return change.number
+        return 0
 
     async def _list(self, target: MemoryTarget) -> list[str]:
         return [_plain(entry.text) for entry in parse_entries(await self._memory.read(OWNER, target))]

@@ -1,5 +1,6 @@
 """Imported settings, MCP servers and keys, in config.toml and `.env`."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,7 @@ class SettingValues:
 
     def _present(self, path: KeyPath) -> Json:
         """The value in config.toml; None if it is not set."""
-        table: Any = read_config(self._context.home).tables
-        for name in path:
-            table = table.get(name) if isinstance(table, dict) else None
-        return table  # type: ignore[no-any-return]
+        return find_value(read_config(self._context.home).tables, path)
 
     async def plan(self, record: FoundSetting, known: LedgerEntry | None) -> PlannedItem:
         what = f"{record.key} = {_shorten(record.value)}"
@@ -72,7 +70,7 @@ class SettingValues:
     async def _write(self, key: str, path: KeyPath, value: Json, item: PlannedItem) -> str:
         context = self._context
         assert context.journal is not None
-        before = self._present(path)
+        before = find_value(tomllib.loads(context.journal.read_before(context.settings.paths.config)), path)
         try:
             with context.journal.changing(context.settings.paths.config):
                 editor.change({path: value}, home=context.home)
@@ -157,7 +155,7 @@ class Keys:
 
     async def apply(self, record: FoundKey, item: PlannedItem, _known: LedgerEntry | None) -> str:
         context, present = self._context, self._present(record.name)
-        file = context.settings.paths.env
+        assert context.journal is not None
         name = record.name
         changes: dict[str, str | None] = {name: record.value.reveal()}
         if present and context.options.conflicts == "both":
@@ -165,12 +163,12 @@ class Keys:
             changes = {name: record.value.reveal()}
         elif present and present != record.value.reveal():
             changes[f"{name}{BEFORE}"] = present
-        existed = file.exists()
         try:
-            editor.change({}, changes, home=context.home)
+            with context.journal.changing(context.settings.paths.env, keep=False):
+                editor.change({}, changes, home=context.home)
         except ConfigError as error:
             return str(error)
-        entry = context.entry(item, "replaced" if len(changes) > 1 else "made", name, item.hash, existed=existed)
+        entry = context.entry(item, "replaced" if len(changes) > 1 else "made", name, item.hash)
         await context.ledger.add(entry)
         return ""
 
@@ -178,15 +176,22 @@ class Keys:
         return "" if self._present(entry.target) else "it was removed here"
 
     async def undo(self, entry: LedgerEntry) -> str:
-        context, file = self._context, self._context.settings.paths.env
+        """`.env` as a whole was removed already, if the import made it and nobody has changed it."""
+        context = self._context
         kept = self._present(f"{entry.target}{BEFORE}")
         changes = {entry.target: kept or None, **({f"{entry.target}{BEFORE}": None} if kept else {})}
         if not await self.check(entry):
             editor.change({}, changes, home=context.home)
-        if not entry.details.get("existed") and file.is_file() and not file.read_text().strip():
-            file.unlink()
         await context.ledger.remove(entry)
         return ""
+
+
+def find_value(tables: Any, path: KeyPath) -> Json:
+    """None if it is not set."""
+    for name in path:
+        tables = tables.get(name) if isinstance(tables, dict) else None
+    found: Json = tables
+    return found
 
 
 def _is_folder(name: str) -> bool:

@@ -34,7 +34,7 @@ class SkillFolders:
     async def apply(self, record: SkillFolder, item: PlannedItem, _known: LedgerEntry | None) -> str:
         context, store, name = self._context, self._skills, record.name
         assert context.journal is not None and context.source is not None
-        exists = (store.folder / name).exists()
+        exists = context.journal.existed(store.folder / name)
         if exists and item.state == "conflict" and context.options.conflicts == "both":
             name, exists = f"{name[: 60 - len(context.program)]}-{context.program}", False
         try:
@@ -56,7 +56,9 @@ class SkillFolders:
         )
         try:
             with context.journal.changing(*touched):
-                store.write(name, {path: SkillFile(*file) for path, file in files.items()}, change)
+                wanted = {path: SkillFile(*file) for path, file in files.items()}
+                if store.read(name) != wanted:  # else an import that was broken off has written it
+                    store.write(name, wanted, change)
         except ConfigError as error:
             return str(error)
         target = f"skills/{name}"

@@ -52,6 +52,10 @@ class ImportContext(Struct, frozen=True, kw_only=True):
         )
 
 
+PENDING = "pending"
+"""Instead of a hash, while something is written: after a crash it is written again."""
+
+
 class Target(Protocol):
     """Records of one kind. `known`: what was imported of a record before."""
 
