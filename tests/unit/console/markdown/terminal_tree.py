@@ -68,14 +68,14 @@ def read_tree(tree: list[Any], quotes: int = 0) -> list[Line]:
     """The same lines of a tree of `markdown_tree`."""
     lines: list[Line] = []
     text = ""
-    for node in [*tree, ["p", "", []]]:
-        if isinstance(node, str) or node[0] not in _BLOCKS:
+    for node in [*tree, None]:
+        if node is not None and (isinstance(node, str) or node[0] not in _BLOCKS):
             text += words_of([node])
             continue
         for line in text.split("\n"):
             _add(lines, quotes, "text", line)
         text = ""
-        lines += _read_block(node, quotes)
+        lines += _read_block(node, quotes) if node else []
     return lines
 
 
