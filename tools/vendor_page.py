@@ -29,6 +29,7 @@ PACKAGES = {
     "highlight.js": "highlight.js",
     "temml": "temml.js",
     "uplot": "uplot.js",
+    "@mermaid-js/tiny": "mermaid.js",
 }
 """Each package, and the module that it is built into."""
 ENTRIES = {
@@ -73,7 +74,11 @@ export const colour = (code, language) =>
     "temml.js": 'export { default } from "temml";\n',
     "uplot.js": 'export { default } from "uplot";\n',
 }
-COPIES = {"uplot.css": ("uplot", "dist/uPlot.min.css"), "uplot.d.ts": ("uplot", "dist/uPlot.d.ts")}
+COPIES = {
+    "mermaid.js": ("@mermaid-js/tiny", "dist/mermaid.tiny.js"),
+    "uplot.css": ("uplot", "dist/uPlot.min.css"),
+    "uplot.d.ts": ("uplot", "dist/uPlot.d.ts"),
+}
 """Files that are copied: package and path in it."""
 STANDINS = {
     "entities": """\
@@ -158,7 +163,8 @@ def _build(work: Path) -> dict[str, bytes]:
         # The map is not here, and the type is that of a module with a default export.
         text = re.sub(r"//# sourceMappingURL=.*\n?|export as namespace uPlot;\n?", "", text)
         text = text.replace("export = uPlot;", "export default uPlot;")
-        built[name] = text.encode()
+        notice = f"/* {package} {_manifest(work, package)['version']}; licences: vendor.toml */\n"
+        built[name] = f"{notice if name.endswith('.js') else ''}{text}".encode()
     for package in PACKAGES:
         licence, *_ = (each for each in (work / "node_modules" / package).iterdir() if each.stem.lower() == "license")
         built[f"licences/{_plain(package)}.txt"] = licence.read_bytes()

@@ -92,3 +92,35 @@ async def test_code_has_colours_and_formulas_are_mathml_once_their_block_is_fini
         await expect(body.locator("pre .hl-keyword").first).to_have_text("def")
         await expect(body.locator("pre")).to_have_text('def greet(name):\n    return f"hello {name}"\n')
         await expect(body).to_contain_text("\\nosuch{")
+
+
+DIAGRAM = (
+    "```mermaid\ngraph TD\n  A[Start] --> B[End]\n```\n\nAfter it.\n\n```mermaid\nno such diagram\n```\n\nThe end."
+)
+
+
+async def test_a_diagram_is_drawn_in_a_frame_without_a_network_and_only_then_loaded(site):
+    async with site((Say("No diagram."), Say(DIAGRAM))) as running:
+        page = await running.log_in()
+        await send(page, "go")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        assert not [url for url in running.requests if "diagram" in url]
+        async with page.expect_response(f"{running.url}diagram") as waiting:
+            await send(page, "go on")
+        answer = await waiting.value
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "sandbox allow-scripts" in policy and "connect-src" not in policy
+        assert "cookie" not in await answer.request.all_headers()
+        block = page.locator(".sheets .code.drawn")
+        drawn = block.frame_locator("iframe")
+        await expect(drawn.locator("svg")).to_contain_text("Start")
+        await expect(block.locator("pre")).not_to_be_visible()
+        assert (await block.locator("iframe").bounding_box())["height"] > 80
+        await block.get_by_role("button", name="Source").click()
+        await expect(block.locator("pre")).to_contain_text("graph TD")
+        await expect(page.locator(".diagram-problem")).to_contain_text("cannot be drawn")
+        frame = next(each for each in page.frames if each.url.endswith("/diagram"))
+        assert await frame.evaluate("origin") == "null"
+        tried = "fetch('v1/sessions').then(() => 'reached', () => 'refused')"
+        assert await frame.evaluate(tried) == "refused"
+        running.errors.clear()  # the refusal of the policy

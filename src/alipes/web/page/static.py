@@ -1,6 +1,7 @@
 """The files of the page: read, hashed and compressed once, and served with headers that let nothing else run."""
 
 import asyncio
+import base64
 import gzip
 import hashlib
 import re
@@ -30,17 +31,27 @@ _HASH_CHARS = 16
 _NOTES = re.compile(rb"^[ \t]*//.*\n|/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n?|^[ \t]*\n", re.MULTILINE)
 """Types, comments on lines of their own, and blank lines in our own scripts: readers of the source need them, browsers
 do not."""
+_FIRST_STYLES = ("app.css", "ui.css", "chat.css")
+FIRST_STYLE = "first.css"
+"""These in one file, for the first screen: smaller than three."""
 _OTHERS = "vendor/"
 _OWN = "script-src 'self'; worker-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
-_SHOWS = "style-src 'self'; img-src 'self' blob:; font-src 'self'; manifest-src 'self'"
+_SHOWS = "frame-src 'self'; style-src 'self'; img-src 'self' blob:; font-src 'self'; manifest-src 'self'"
 _TRUSTED_TYPES = "require-trusted-types-for 'script'; trusted-types 'none'"
 PAGE_CSP = f"default-src 'none'; {_OWN}; {_SHOWS}; frame-ancestors 'none'; {_TRUSTED_TYPES}"
 INSTALL_CSP = f"default-src 'none'; {_OWN}; frame-ancestors 'none'"
 """Without Trusted Types: under `trusted-types 'none'` no script may register a service worker. It shows no data."""
+_ALONE = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'"
+DIAGRAM_CSP = f"{_ALONE}; form-action 'none'; frame-ancestors 'self'; sandbox allow-scripts; script-src {{scripts}}"
+"""The frame of a diagram has an origin of its own and no network, and runs only the two scripts that are in it."""
 WORKER_CSP = "default-src 'none'; script-src 'self'; connect-src 'self'"
 _REVALIDATE = {"cache-control": "no-cache"}
 _FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 _DOCUMENT = {"cross-origin-opener-policy": "same-origin", "referrer-policy": "no-referrer"}
+
+
+_INSIDE = ("vendor/mermaid.js", "diagram.js")
+"""Scripts of the frame of a diagram: in the document itself, because the frame may load nothing."""
 
 
 class _File(Struct, frozen=True):
@@ -55,6 +66,8 @@ class _Files(Struct, frozen=True):
     hash: str
     static: Mapping[str, _File]
     documents: Mapping[str, _File]
+    scripts: str
+    """Sources for the policy of the frame of a diagram: the hashes of its scripts."""
 
 
 _DOCUMENTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -62,6 +75,7 @@ _DOCUMENTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "/install": ("install.html", {**_DOCUMENT, "content-security-policy": INSTALL_CSP}),
     "/sw.js": ("sw.js", {"content-security-policy": WORKER_CSP}),
     "/manifest.webmanifest": ("manifest.webmanifest", {}),
+    "/diagram": ("diagram.html", {"content-security-policy": DIAGRAM_CSP}),
 }
 """Files at an address of their own, with their headers. In them `{{static}}` becomes the address of the folder,
 relative to the page, and `{{files}}` a JSON list of the files in it."""
@@ -89,7 +103,7 @@ class PageFiles:
         return _send(request, file, _FOREVER)
 
     def _document_handler(self, path: str) -> Callable[[Request], Awaitable[Response]]:
-        name, headers = _DOCUMENTS[path]
+        name, given = _DOCUMENTS[path]
 
         async def send(request: Request) -> Response:
             files = await self._load()
@@ -97,6 +111,7 @@ class PageFiles:
             if file is None:
                 return problem_response(HttpProblem(404, "not found", code="not_found"))
             etag = f'"{files.hash}"'
+            headers = {key: value.replace("{scripts}", files.scripts) for key, value in given.items()}
             if etag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers={"etag": etag, **_REVALIDATE, **headers})
             return _send(request, file, {"etag": etag, **_REVALIDATE, **headers})
@@ -113,23 +128,33 @@ class PageFiles:
 def _read_files(folder: Path) -> _Files:
     paths = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES and path.is_file())
     contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    if styles := [contents[name] for name in _FIRST_STYLES if name in contents]:
+        contents[FIRST_STYLE] = b"".join(styles)
     digest = hashlib.sha256()
     for name, content in contents.items():
         digest.update(f"{name}\n{len(content)}\n".encode() + content)
     hash = digest.hexdigest()[:_HASH_CHARS]
+    inside = {name: strip_notes(name, contents.pop(name, b"")).replace(b"</script", b"<\\/script") for name in _INSIDE}
+    scripts = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(each).digest()).decode()}'" for each in inside.values()
+    )
     documents = {name for name, _ in _DOCUMENTS.values()}
     static = {
         name: _make_file(name, strip_notes(name, each)) for name, each in contents.items() if name not in documents
     }
-    marks = {b"{{static}}": f"static/{hash}".encode(), b"{{files}}": msgspec.json.encode(list(static))}
-    return _Files(
-        hash, static, {name: _make_file(name, _fill(contents[name], marks)) for name in documents & contents.keys()}
-    )
+    marks = {f"{{{{{Path(name).stem}}}}}".encode(): each for name, each in inside.items()}
+    marks |= {b"{{static}}": f"static/{hash}".encode(), b"{{files}}": msgspec.json.encode(list(static))}
+    filled = {name: _make_file(name, _fill(contents[name], marks)) for name in documents & contents.keys()}
+    return _Files(hash, static, filled, scripts)
 
 
 def strip_notes(name: str, content: bytes) -> bytes:
     """A script of ours without types and comments; a third less to load. Strings of ours never contain `/**`."""
     return _NOTES.sub(b"", content) if name.endswith(".js") and not name.startswith(_OTHERS) else content
+
+
+def _hash_source(script: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(script).digest()).decode()
 
 
 def _fill(content: bytes, marks: Mapping[bytes, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-// Colours of code and formulas, added to finished blocks. What they need is loaded when a text has one.
+// Colours of code, formulas and diagrams, added to finished blocks. What they need is loaded when a text has one.
 
 const MAX_CODE = 50_000;
 
@@ -15,6 +15,7 @@ export function typeset(nodes) {
 /** @param {HTMLElement} code */
 async function colourCode(code) {
   const text = code.textContent ?? "";
+  if (code.dataset.language === "mermaid") return (await import("./diagrams.js")).showDiagram(code);
   if (text.length > MAX_CODE) return;
   const { colour } = await import("../vendor/highlight.js");
   const coloured = colour(text, code.dataset.language ?? "");

@@ -63,13 +63,10 @@ function SkillList({ skills }) {
     <span class="item-side"><${SkillState} skill=${skill} />${skill.uses ? html`<span class="muted figure">${formatCount(skill.uses)} uses</span>` : null}<span class="muted">${skill.source ?? ""}</span></span></a></li>`)}</ul>`;
 }
 
-const TEMPLATE = `---
-name: my-skill
-description: What this skill does, and when to use it. The model chooses it by this text.
----
-
-The steps, in order, as a person who knows the task would tell a colleague.
-`;
+const TEMPLATE = [
+  "---", "name: my-skill", "description: What this skill does, and when to use it. The model chooses it by this text.", "---", "",
+  "The steps, in order, as a person who knows the task would tell a colleague.", "",
+].join("\n");
 
 /** @param {{onClose: () => void}} props */
 function WriteDialog({ onClose }) {
