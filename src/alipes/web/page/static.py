@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from alipes.web.endpoint import HttpProblem, problem_response
+from alipes.web.page.bundle import bundle_modules, make_stub
 
 FOLDER = Path(__file__).parent / "static"
 _TYPES: Mapping[str, str] = {
@@ -34,6 +35,10 @@ do not."""
 _FIRST_STYLES = ("app.css", "ui.css", "chat.css")
 FIRST_STYLE = "first.css"
 """These in one file, for the first screen: smaller than three."""
+FIRST_SCRIPT = "first.js"
+"""The modules that index.html names, in one."""
+_PRELOAD = re.compile(rb'<link rel="modulepreload" href="\{\{static\}\}/((?!vendor/)[^"]+)">\n')
+_ENTRY = "app.js"
 _OTHERS = "vendor/"
 _OWN = "script-src 'self'; worker-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 _SHOWS = "frame-src 'self'; style-src 'self'; img-src 'self' blob:; font-src 'self'; manifest-src 'self'"
@@ -139,9 +144,9 @@ def _read_files(folder: Path) -> _Files:
         f"'sha256-{base64.b64encode(hashlib.sha256(each).digest()).decode()}'" for each in inside.values()
     )
     documents = {name for name, _ in _DOCUMENTS.values()}
-    static = {
-        name: _make_file(name, strip_notes(name, each)) for name, each in contents.items() if name not in documents
-    }
+    sources = {name: strip_notes(name, each) for name, each in contents.items() if name not in documents}
+    contents["index.html"] = _bundle(contents.get("index.html", b""), sources)
+    static = {name: _make_file(name, each) for name, each in sources.items()}
     marks = {f"{{{{{Path(name).stem}}}}}".encode(): each for name, each in inside.items()}
     marks |= {b"{{static}}": f"static/{hash}".encode(), b"{{files}}": msgspec.json.encode(list(static))}
     filled = {name: _make_file(name, _fill(contents[name], marks)) for name in documents & contents.keys()}
@@ -151,6 +156,17 @@ def _read_files(folder: Path) -> _Files:
 def strip_notes(name: str, content: bytes) -> bytes:
     """A script of ours without types and comments; a third less to load. Strings of ours never contain `/**`."""
     return _NOTES.sub(b"", content) if name.endswith(".js") and not name.startswith(_OTHERS) else content
+
+
+def _bundle(page: bytes, sources: dict[str, bytes]) -> bytes:
+    """Put the modules that the page names into one of `sources`; returns the page, which names that instead."""
+    names = [_ENTRY, *(found[1].decode() for found in _PRELOAD.finditer(page))]
+    if len(names) == 1:
+        return page
+    modules = {name: sources[name].decode() for name in names}
+    sources[FIRST_SCRIPT] = bundle_modules(modules).encode()
+    sources |= {name: make_stub(name, source, FIRST_SCRIPT).encode() for name, source in modules.items()}
+    return _PRELOAD.sub(b"", page).replace(f"/{_ENTRY}".encode(), f"/{FIRST_SCRIPT}".encode())
 
 
 def _hash_source(script: bytes) -> str:
