@@ -97,10 +97,7 @@ def test_a_call_that_was_cut_off_is_the_last_message(reader):
 
 
 def test_instructions_skills_commands_and_servers(reader):
-    assert [each.text for each in read_kind(reader, "memory")] == [
-        "My name is Ada. I keep bees in the orchard behind the house.",
-        "Answer in British English, briefly.",
-    ]
+    assert [each.text[:15] for each in read_kind(reader, "memory")] == ["My name is Ada.", "Answer in Briti"]
     skills = [each.name for each in read_kind(reader, "skills") if isinstance(each, SkillFolder)]
     assert skills == ["weigh-hives", "weights"]
     found = read_kind(reader, "mcp")

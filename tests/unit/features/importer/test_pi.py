@@ -81,9 +81,8 @@ def test_a_call_that_was_cut_off_is_the_last_message(reader):
 
 
 def test_instructions_skills_prompts_settings_and_servers(reader):
-    assert [(each.about, each.text) for each in read_kind(reader, "memory")] == [
-        ("user", "Answer in British English. The orchard is behind the house.")
-    ]
+    (entry,) = read_kind(reader, "memory")
+    assert (entry.about, entry.text[:26]) == ("user", "Answer in British English.")
     skills = [each for each in read_kind(reader, "skills") if isinstance(each, SkillFolder)]
     assert [(each.name, each.scripts) for each in skills] == [("weigh-hives", ("sum.sh",)), ("weights", ())]
     assert [(file.name, file.path) for file in skills[1].files] == [("SKILL.md", "prompts/weights.md")]

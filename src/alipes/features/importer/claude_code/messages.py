@@ -86,8 +86,8 @@ class TranscriptMessages:
                 own.append(part)
                 continue
             text = _REMINDER.sub("\n", part.text).strip() if "<system-reminder>" in part.text else part.text
-            if told := _read_notice(text):
-                self._append(row, notice(told))
+            if words := _read_notice(text):
+                self._append(row, notice(words))
             elif (text := _read_command(text)) and not text.startswith(_SILENT):
                 own.append(Text(text))
         if own:
@@ -155,8 +155,8 @@ def _read_notice(text: str) -> str:
     if text.startswith("<task-notification>"):
         return "\n".join(value.strip() for _, value in _RESULT.findall(text))
     if text.startswith("<bash-"):
-        told = [f"The user ran {out}" if kind == "input" else out for kind, out in _SHELL.findall(text)]
-        return "\n".join(told).strip()
+        lines = [f"The user ran {out}" if kind == "input" else out for kind, out in _SHELL.findall(text)]
+        return "\n".join(lines).strip()
     return ""
 
 

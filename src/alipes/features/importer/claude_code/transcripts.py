@@ -34,9 +34,9 @@ def read_transcript(home: SourceHome, file: str) -> PastConversation | None:
     session = file.rpartition("/")[2].removesuffix(".jsonl")
     rows = list(lines)
     chains = _count_chains(home, file, rows)
-    told = [row for row in rows if row.get("type") in _TREE and row.get("isSidechain") is not True]
+    own = [row for row in rows if row.get("type") in _TREE and row.get("isSidechain") is not True]
     messages = TranscriptMessages(session)
-    messages.add_all(_select(told))
+    messages.add_all(_select(own))
     if not messages.messages:
         return None
     notes = [f"{format_count(chains, 'side chain')} of subagents left out"] if chains else []
@@ -45,7 +45,7 @@ def read_transcript(home: SourceHome, file: str) -> PastConversation | None:
         session,
         messages.finish(),
         title=_find_title(rows),
-        workdir=next((folder for row in told if (folder := get_text(row, "cwd"))), ""),
+        workdir=next((folder for row in own if (folder := get_text(row, "cwd"))), ""),
         parent=messages.parent,
         summary=messages.summary,
         notes=(*notes, *messages.notes(), *lines.notes()),

@@ -87,13 +87,13 @@ class CodexReader(HomeReader):
         return read_memory(self.home, file, "user") if file else iter(())
 
     def _read_settings(self) -> Iterator[Record]:
-        if model := get_text(self.config, "model"):
-            provider = get_text(self.config, "model_provider") or "openai"
-            yield setting(CONFIG, "model", f"{provider_name(provider)}/{model}")
         for name, given in get_row(self.config, "model_providers").items():
             if isinstance(given, dict):
                 address, api = get_text(given, "base_url"), get_text(given, "wire_api")
                 yield from read_provider(CONFIG, name, address, api or "chat", get_text(given, "env_key"))
+        if model := get_text(self.config, "model"):
+            provider = get_text(self.config, "model_provider") or "openai"
+            yield setting(CONFIG, "model", f"{provider_name(provider)}/{model}")
 
     def _list_servers(self) -> Row:
         """With all their headers in one table."""

@@ -139,6 +139,11 @@ class NanobotReader(HomeReader):
             yield self.left_out("people", PAIRING, format_count(waiting, "waiting code"), why)
 
     def _read_settings(self) -> Iterator[Record]:
+        for name, given in get_row(self.config, "providers").items():
+            address = get_text(given, "apiBase") if isinstance(given, dict) else ""
+            if address and isinstance(given, dict):
+                api = get_text(given, "apiType")
+                yield from read_provider(CONFIG, _PROVIDERS.get(name, name), address, "" if api == "auto" else api)
         if model := self._name_model(self.defaults):
             yield setting(CONFIG, "model", model)
         presets = get_row(self.config, "modelPresets")
@@ -147,11 +152,6 @@ class NanobotReader(HomeReader):
             yield setting(CONFIG, "fallback", [*fallback])
         if (zone := get_text(self.defaults, "timezone")) and zone != "UTC":
             yield setting(CONFIG, "timezone", zone)
-        for name, given in get_row(self.config, "providers").items():
-            address = get_text(given, "apiBase") if isinstance(given, dict) else ""
-            if address and isinstance(given, dict):
-                api = get_text(given, "apiType")
-                yield from read_provider(CONFIG, _PROVIDERS.get(name, name), address, "" if api == "auto" else api)
         for platform, given in get_row(self.config, "channels").items():
             if isinstance(given, dict) and given.get("enabled") is True and platform != "websocket":
                 yield from self._read_platform(platform, given)

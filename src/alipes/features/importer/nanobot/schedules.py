@@ -1,4 +1,4 @@
-"""Scheduled jobs of nanobot: `jobs.json`, and `action.jsonl` with changes that the gateway has not taken up yet."""
+"""Scheduled jobs of nanobot: `jobs.json`, and `action.jsonl` with changes that the gateway has not read yet."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -21,6 +21,10 @@ _KNOWN_PLUGINS = ("anthropic", "codex", "memory-core", "telegram", "discord", "s
 
 def read_settings(config: OpenClawConfig) -> Iterator[FoundSetting | LeftOut]:
     defaults, file = config.row("agents", "defaults"), config.file
+    for name, given in config.row("models", "providers").items():
+        if isinstance(given, dict):
+            ours = _PROVIDERS.get(name, name)
+            yield from read_provider(file, ours, get_text(given, "baseUrl"), get_text(given, "api"))
     if model := _name_model(_primary(defaults.get("model"))):
         yield setting(file, "model", model)
     if fallback := [_name_model(each) for each in get_texts(get_row(defaults, "model"), "fallbacks")]:
@@ -29,10 +33,6 @@ def read_settings(config: OpenClawConfig) -> Iterator[FoundSetting | LeftOut]:
         yield setting(file, "auxiliary.vision.model", vision)
     if zone := get_text(defaults, "userTimezone"):
         yield setting(file, "timezone", zone)
-    for name, given in config.row("models", "providers").items():
-        if isinstance(given, dict):
-            ours = _PROVIDERS.get(name, name)
-            yield from read_provider(file, ours, get_text(given, "baseUrl"), get_text(given, "api"))
     for platform, given in config.row("channels").items():
         if isinstance(given, dict) and platform != "defaults":
             yield from _read_platform(config, platform, given)

@@ -85,15 +85,15 @@ class PiReader(HomeReader):
 
     def _read_settings(self) -> Iterator[Record]:
         file, settings = "settings.json", self._read("settings.json")
+        for name, given in get_row(self._read("models.json"), "providers").items():
+            if isinstance(given, dict):
+                yield from read_provider("models.json", _ours(name), get_text(given, "baseUrl"), get_text(given, "api"))
         provider, model = get_text(settings, "defaultProvider"), get_text(settings, "defaultModel")
         if provider and model:
             yield setting(file, "model", f"{_ours(provider)}/{model}")
         if packages := get_texts(settings, "packages"):
             what = f"packages {', '.join(packages)[:200]}"
             yield self.left_out("settings", file, what, "Packages of pi do not run here.")
-        for name, given in get_row(self._read("models.json"), "providers").items():
-            if isinstance(given, dict):
-                yield from read_provider("models.json", _ours(name), get_text(given, "baseUrl"), get_text(given, "api"))
 
     def _read_keys(self) -> Iterator[FoundKey | LeftOut]:
         for name, given in get_row(self._read("models.json"), "providers").items():
