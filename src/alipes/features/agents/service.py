@@ -1,4 +1,4 @@
-"""Joins agents to models, tools, hooks and the end of the app, if some are configured. Programs load when first used."""
+"""Joins agents to models, tools, hooks and the end of the app, if there are some. Each is loaded when first used."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
