@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
-from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
+from alipes.config.known_providers import CLOUD_VARIABLES, KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.messengers import Messengers
 from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.platforms import PluginPlatformConfig
@@ -46,7 +46,10 @@ from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
 
-_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas", "on_limit")
+_FIELDS = (
+    *("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas"),
+    *("on_limit", "credentials"),
+)
 
 
 def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:
@@ -73,7 +76,17 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
     keys = tuple(each for each in read if each.key)
     first = keys[0] if keys else NamedKey(variables[0] if variables else "", Secret())
     several = keys if len(keys) > 1 else ()
-    return Endpoint(name=name, key=first.key, key_env=first.variable, keys=several, **fields)  # type: ignore[arg-type]
+    named = CLOUD_VARIABLES.get(cast("str", fields["credentials"]), ())
+    known: dict[str, Any] = {"key": first.key, "key_env": first.variable, "keys": several}
+    known["variables"] = {each: found for each in named if (found := _read_variable(config, each))}
+    return Endpoint(name=name, **known, **fields)  # type: ignore[arg-type]
+
+
+def _read_variable(config: RawConfig, name: str) -> Secret:
+    """A variable of a cloud; only secrets are hidden in what tools print, not regions and names of files."""
+    if is_secret_name(name) and not name.endswith("_FILE"):
+        return read_secret(config, name, needed=False)
+    return Secret(config.variables.get(name).strip())
 
 
 def list_variables(value: object) -> list[str]:
