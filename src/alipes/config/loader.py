@@ -46,6 +46,8 @@ from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
 
+MODEL_FILE = "models.json"
+"""The catalog that the person fetched, in the home."""
 _FIELDS = (
     *("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas"),
     *("on_limit", "credentials"),
@@ -296,7 +298,24 @@ def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFact
             facts.setdefault(path[1], {})[path[2]] = value
     for name in facts:
         _complete(config, ("models", name), name, known, f"[{toml_path(('models', name))}]")
-    return {name: ModelFacts(**values) for name, values in facts.items()}
+    fetched = _read_model_file(config)
+    return fetched | {
+        name: structs.replace(fetched.get(name, ModelFacts()), **values) for name, values in facts.items()
+    }
+
+
+def _read_model_file(config: RawConfig) -> dict[str, ModelFacts]:
+    """What `alipes model --refresh` fetched; a broken file is noted and not used."""
+    home = config.paths.home
+    if not (home / MODEL_FILE).exists():
+        return {}
+    from alipes.config.model_file import read_models  # noqa: PLC0415
+
+    try:
+        return read_models(home).models
+    except (ConfigError, OSError) as error:
+        config.notes.append(f"{home / MODEL_FILE} is not used: {error}. Run `alipes model --refresh` again.")
+        return {}
 
 
 def _complete(config: RawConfig, place: KeyPath, name: str, known: dict[str, Endpoint], subject: str) -> str:
