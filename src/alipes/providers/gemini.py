@@ -21,7 +21,7 @@ _STOPS: dict[str, StopReason] = {"STOP": "end", "FINISH_REASON_UNSPECIFIED": "en
 _UNUSABLE = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"))
 """The model wrote something that the API does not pass on; another try may succeed."""
 UNSIGNED = "skip_thought_signature_validator"
-"""Stands for the signature of a call that another model made."""
+"""In place of the signature of a call that another model made."""
 _BUDGETED = r"gemini-(?:1|2)[.-]"
 """Models before thinking levels take a budget."""
 _BUDGETS = {"off": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 24576}

@@ -163,7 +163,7 @@ async def test_a_pod_of_azure_gives_its_token_and_a_machine_its_identity(tmp_pat
         await headers_of(AzureCredentials(endpoint("azure"), servers))
 
 
-async def test_a_secret_that_was_refused_and_a_server_in_trouble_are_told_apart():
+async def test_a_secret_that_was_refused_and_a_server_in_trouble_are_different_errors():
     known = {"AZURE_TENANT_ID": "ten", "AZURE_CLIENT_ID": "app", "AZURE_CLIENT_SECRET": "sec"}
     servers = Servers()
     servers.answers = {"oauth2": (401, {"error": "invalid_client", "error_description": "the secret is expired"})}
