@@ -40,6 +40,14 @@ async def test_the_program_remembers_and_gets_only_what_is_new(tmp_path):
     assert first.endswith("say one") and "MCP server `alipes`" in first and second == "history"
 
 
+async def test_it_is_asked_for_a_document_that_matches_a_schema(tmp_path):
+    schema = {"type": "array", "items": {"type": "string"}}
+    async with open_with_agent(tmp_path) as agent:
+        reply = await agent.say("history", output_schema=schema)
+    assert reply.ending == "answered"
+    assert json.loads(reply.text)[0].endswith('{"type":"array","items":{"type":"string"}}')
+
+
 async def test_its_usage_and_cost_are_recorded(tmp_path):
     async with open_with_agent(tmp_path) as agent:
         first = await agent.say("say one")
