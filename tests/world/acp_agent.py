@@ -150,11 +150,8 @@ def obey(session, cwd, line):  # noqa: C901
     elif order == "edit":
         name, _, text = rest.partition(" ")
         edit(session, cwd, name, text + "\n")
-    elif order in ("write", "both"):  # by us; also by itself
+    elif order == "write":  # by us
         name, _, text = rest.partition(" ")
-        if order == "both":
-            with open(os.path.join(cwd, name), "w") as file:
-                file.write(text)
         try:
             ask("fs/write_text_file", sessionId=session, path=os.path.join(cwd, name), content=text)
             say(session, "written. ")
