@@ -87,7 +87,25 @@ def take_page_pictures() -> bool:
     """The pictures of the page; False if one could not be taken."""
     command = [sys.executable, "-m", "pytest", "-q", "tests/page/test_pictures.py"]
     env = {**os.environ, "ALIPES_TEST_PICTURES": str(OUT)}
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
+    write_screens()
+    return done
+
+
+def write_screens() -> None:
+    """List the pictures of the screens of the page in docs/page-screens.md."""
+    from tests.page.test_pictures import CHATS, SCREENS  # noqa: PLC0415
+
+    parts = []
+    for name, about in {**CHATS, **SCREENS}.items():
+        rows = "\n".join(
+            f"| ![{about}, 1280 px, {theme}](pictures/page/{name}-1280-{theme}.png) "
+            f"| ![{about}, 390 px, {theme}](pictures/page/{name}-390-{theme}.png) |"
+            for theme in ("light", "dark")
+        )
+        parts.append(f"### {about}\n\n| 1280 px | 390 px |\n|---|---|\n{rows}\n")
+    page = OUT.parent / "page-screens.md"
+    page.write_text(GALLERY.sub(lambda found: found[1] + "\n".join(parts) + found[2], page.read_text()))
 
 
 def write_gallery() -> None:

@@ -1,7 +1,9 @@
 """Takes the pictures of docs/page.md from a real run. `make pictures` keeps them (ALIPES_TEST_PICTURES=FOLDER)."""
 
 import os
+import shlex
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +12,14 @@ import pytest
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
+from PIL import Image
 from playwright.async_api import expect
 
+from tests.page.screen_steps import call
+from tests.world.environment import ROOT
+from tests.world.mcp_harness import world_table
 from tests.world.model_server import Call, Calls, Say
+from tests.world.plugin_sources import native
 
 pytestmark = [pytest.mark.deadline(180), pytest.mark.service("chromium")]
 KEPT_IN = os.environ.get("ALIPES_TEST_PICTURES")
@@ -40,6 +47,7 @@ RENAME_FOLDER = """(folder) => {
   while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "/home/ann/project");
 }"""
 """Shows a person's folder instead of the temporary one."""
+SKILL = "---\nname: release\ndescription: How a release is made, from the changelog to the tag.\n---\n\nRun the tests first.\n"
 ASKED = "Why does the build fail since yesterday?"
 PUSH = "Push the release branch, please"
 
@@ -80,6 +88,95 @@ async def take(page, name, tmp_path):
     await page.wait_for_timeout(600)
     await page.screenshot(path=folder / f"{name}.png")
     assert (folder / f"{name}.png").stat().st_size > 10_000
+
+
+SCREENS = {
+    "inbox": "Open questions of all conversations",
+    "search": "Search in all conversations",
+    "usage": "Usage",
+    "schedules": "Schedules",
+    "skills": "Skills",
+    "memory": "Memory",
+    "mcp": "MCP servers",
+    "agents": "Other agents",
+    "plugins": "Plugins",
+    "people": "People and platforms",
+    "settings": "Settings",
+    "log": "Log",
+    "doctor": "Doctor",
+    "browsers": "Browsers",
+}
+"""Screens by their address, with what the docs say of each."""
+CHATS = {
+    "new": "A new conversation",
+    "chat": "A conversation",
+    "models": "The list of models",
+    "keys": "Appearance and keys",
+}
+WIDE = {"viewport": {"width": 1280, "height": 800}}
+
+
+async def take_themes(page, name, folder, tmp_path):
+    """A light and a dark picture, with a colour table: a third of the bytes."""
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)
+        await page.wait_for_timeout(300)
+        for place in (str(tmp_path), sys.executable, str(ROOT), tmp_path.name):
+            await page.evaluate(RENAME_FOLDER, place)
+        path = folder / f"{name}-{theme}.png"
+        await page.screenshot(path=path)
+        with Image.open(path) as picture:
+            picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+async def fill_screens(running, page, tmp_path):
+    """Something to see on each screen."""
+    add_usage(running.home.path / "alipes.db")
+    await send(page, PUSH)
+    await expect(page.locator("code", has_text="git push --force").first).to_be_visible()
+    await call(page, "POST", "mcp", {"name": "world", "command": shlex.join(world_command(tmp_path))})
+    await call(page, "POST", "mcp/world/test")
+    await call(page, "POST", "skills", {"text": SKILL})
+    plugin = str(native(tmp_path / "ways"))
+    offer = await call(page, "POST", "plugins/look", {"source": plugin})
+    await call(page, "POST", "plugins", {"source": plugin, "sha256": offer["sha256"]})
+    await page.goto(f"{running.url}#/new")
+    await send(page, ASKED)
+    await expect(page.locator(".msg.assistant td").first).to_have_text("server")
+    await expect(page.locator("button.stop")).to_have_count(0)
+    return page.url
+
+
+def world_command(tmp_path):
+    table = world_table(tmp_path / "world")
+    return (table["command"], *table["args"])
+
+
+@pytest.mark.deadline(900)
+async def test_the_pictures_of_every_screen(site, tmp_path):
+    folder = Path(KEPT_IN or tmp_path) / "page"
+    folder.mkdir(exist_ok=True)
+    async with site(reply) as running:
+        first = await running.log_in()
+        chat = await fill_screens(running, first, tmp_path)
+        for size, options in (("1280", WIDE), ("390", PHONE)):
+            page = await running.log_in(**options)
+            for name in SCREENS:
+                await page.goto(f"{running.url}#/{name}")
+                await expect(page.locator("h1").first).to_be_visible()
+                await expect(page.locator(".spinner")).to_have_count(0)
+                await take_themes(page, f"{name}-{size}", folder, tmp_path)
+            for name in CHATS:
+                await page.goto(chat if name == "chat" else f"{running.url}#/new")
+                await expect(page.locator(".msg.assistant td, .welcome").first).to_be_visible()
+                if name == "models":
+                    await page.locator(".model-button").click()
+                if name == "keys":
+                    await page.locator("textarea").blur()
+                    await page.keyboard.press("?")
+                await take_themes(page, f"{name}-{size}", folder, tmp_path)
+                await page.keyboard.press("Escape")
+    assert len(list(folder.glob("*.png"))) == 4 * len([*SCREENS, *CHATS])
 
 
 async def test_the_pictures_of_the_docs_show_chat_inbox_usage_and_phone(site, tmp_path):

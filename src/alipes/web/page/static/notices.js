@@ -28,7 +28,7 @@ async function notify(title, body, path) {
   if (!notified.value) return;
   const options = { body: body.slice(0, 200), tag: path, icon: /** @type {HTMLLinkElement | null} */ (document.querySelector("link[rel=apple-touch-icon]"))?.href };
   const worker = await navigator.serviceWorker?.getRegistration().catch(() => undefined);
-  if (worker?.active) return worker.showNotification(title, { ...options, data: path });
+  if (worker?.active && await worker.showNotification(title, { ...options, data: path }).then(() => true, () => false)) return;
   const shown = new Notification(title, options);
   shown.onclick = () => {
     window.focus();
