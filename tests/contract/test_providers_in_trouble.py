@@ -16,6 +16,8 @@ from tests.world.model_calls import KEY, WIRES, ModelOutput, ask, converse, prov
 from tests.world.model_server import Broken, Cut, Fail, ModelServer, Raw, Say, Stall
 from tests.world.model_wires import frames
 
+SSE = pytest.mark.parametrize("api", [api for api in WIRES if api != "bedrock"])
+"""Server-sent events; Bedrock has frames of its own (tests/unit/providers/test_bedrock.py)."""
 EVERY = pytest.mark.parametrize("api", WIRES)
 
 
@@ -275,7 +277,7 @@ HOSTILE = {
 }
 
 
-@EVERY
+@SSE
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_bytes_end_in_an_error_of_ours(api, name):
     reply, says = HOSTILE[name]
@@ -292,14 +294,14 @@ WRONG = {
 }
 
 
-@EVERY
+@SSE
 async def test_an_event_of_the_wrong_shape_is_not_tried_again(api):
     error = await failure(api, Raw(WRONG[api]))
     assert not isinstance(error, Transient)
     assert "unexpected event" in str(error)
 
 
-@EVERY
+@SSE
 async def test_events_nobody_knows_are_passed_over(api):
     """A new event between the old ones, of whatever shape."""
     good = frames(api, Say("as always", pieces=2))

@@ -102,7 +102,7 @@ async def test_every_tool_shows_its_outcome(home, tmp_path):
             assert "✓ Read app.py  6 lines\n" in shown
             assert "✓ Search def  2 matches in 1 file\n" in shown
             assert "✓ Find *.py  1 file\n" in shown
-            assert re.search(r"✓ Run Python print\(1\) print\(2\).*\n  │ 1\n  │ 2\n", terminal.text)
+            assert re.search(r"✓ Run Python print\(1\).*\n    print\(2\)\n  │ 1\n  │ 2\n", terminal.text)
             assert "✓ List background processes  none\n" in shown
             assert "✓ Write new.txt  created, +1\n" in shown
 

@@ -150,8 +150,11 @@ def obey(session, cwd, line):  # noqa: C901
     elif order == "edit":
         name, _, text = rest.partition(" ")
         edit(session, cwd, name, text + "\n")
-    elif order == "write":  # by us
+    elif order in ("write", "both"):  # by us; also by itself
         name, _, text = rest.partition(" ")
+        if order == "both":
+            with open(os.path.join(cwd, name), "w") as file:
+                file.write(text)
         try:
             ask("fs/write_text_file", sessionId=session, path=os.path.join(cwd, name), content=text)
             say(session, "written. ")

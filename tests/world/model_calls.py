@@ -10,6 +10,7 @@ from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request, ToolSpec
 from alipes.kernel.turns import ModelReply, TextDelta, ThinkingDelta, ToolCallBegun
 from alipes.providers.anthropic import AnthropicProvider
+from alipes.providers.bedrock import BedrockProvider
 from alipes.providers.gemini import GeminiProvider
 from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.providers.openai_responses import OpenAIResponsesProvider
@@ -20,6 +21,7 @@ WIRES: dict[str, Callable[..., Provider]] = {
     "openai-responses": OpenAIResponsesProvider,
     "anthropic": AnthropicProvider,
     "gemini": GeminiProvider,
+    "bedrock": BedrockProvider,
 }
 """Every provider that the contract suites test; add a new one here."""
 KEY = "sk-a-very-secret-key-1234567890"

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 import trustme
@@ -207,12 +208,15 @@ class ModelServer:
             return connection.whole(200, msgspec.json.encode(_catalogue(self.models, request.headers, self.window)))
         api = next((api for suffix, api in APIS.items() if path.endswith(suffix)), "")
         gemini = re.search(r"/models/([^/]+):streamGenerateContent", path)
-        api = "gemini" if gemini else api
+        bedrock = re.search(r"/model/([^/]+)/converse-stream", path)
+        api = "gemini" if gemini else "bedrock" if bedrock else api
+        api = "anthropic" if path.endswith(":streamRawPredict") else api
         if not api:
             return connection.whole(404, wires.failure("openai-chat", Fail(404, f"no route {path}")))
         body = msgspec.json.decode(request.raw)
-        if gemini:
-            body |= {"model": gemini[1], "stream": True}
+        vertex = re.search(r"/models/([^/]+):streamRawPredict", path)
+        if named := gemini or bedrock or vertex:
+            body |= {"model": unquote(named[1]), "stream": True}
         asked = ModelRequest(path, api, request.headers, body, connection.number, request.raw)
         self.requests.append(asked)
         self.open_requests += 1

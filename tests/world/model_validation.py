@@ -15,7 +15,13 @@ class Invalid(Exception):
 def steps(api: str, body: Body) -> list[Step]:
     """The transcript in one form for all APIs: roles, calls and results."""
     return list(
-        {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini}[api](body)
+        {
+            "openai-chat": _chat,
+            "openai-responses": _responses,
+            "anthropic": _anthropic,
+            "gemini": _gemini,
+            "bedrock": _converse,
+        }[api](body)
     )
 
 
@@ -27,6 +33,8 @@ def check(api: str, body: Body) -> None:
         _check_anthropic(body)
     elif api == "gemini":
         _check_gemini(body)
+    elif api == "bedrock":
+        _check_converse(body)
     else:
         key = "messages" if api == "openai-chat" else "input"
         if not body.get(key):
@@ -217,6 +225,39 @@ def _check_gemini(body: Body) -> None:
             if answer and names.get(answer["id"]) != answer["name"]:
                 raise Invalid("a function response must have the name of its call")
     _paired(steps("gemini", body), at_once=True)
+
+
+def _converse(body: Body) -> Iterator[Step]:
+    for message in body["messages"]:
+        if message["role"] == "assistant":
+            yield "assistant", ""
+        for block in message["content"]:
+            if call := block.get("toolUse"):
+                yield "call", call["toolUseId"]
+            elif result := block.get("toolResult"):
+                yield "result", result["toolUseId"]
+            elif message["role"] == "user" and "text" in block:
+                yield "user", block["text"]
+
+
+def _check_converse(body: Body) -> None:
+    messages = body["messages"]
+    if not messages or messages[0]["role"] != "user" or messages[-1]["role"] != "user":
+        raise Invalid("A conversation must start and end with a user message.")
+    if any(one["role"] == after["role"] for one, after in pairwise(messages)):
+        raise Invalid("A conversation must alternate between user and assistant roles.")
+    for message in messages:
+        if not message["content"]:
+            raise Invalid("The content field in the Message object is empty.")
+        for block in message["content"]:
+            if "text" in block and not block["text"].strip():
+                raise Invalid("The text field in the ContentBlock object is blank.")
+            if "toolUse" in block and not body.get("toolConfig", {}).get("tools"):
+                raise Invalid("The toolConfig field must be defined when using toolUse and toolResult blocks.")
+            if "reasoningContent" in block:
+                thought = block["reasoningContent"]
+                _sealed(thought.get("redactedContent") or thought["reasoningText"]["signature"], "signature")
+    _paired(steps("bedrock", body), at_once=True)
 
 
 def _marked(body: Body) -> Iterator[Body]:

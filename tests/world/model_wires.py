@@ -1,5 +1,6 @@
 """Replies in the wire formats of the three APIs, frame by frame. No sockets."""
 
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar, Literal, TypeAlias
@@ -94,6 +95,8 @@ def failure(api: str, fail: Fail) -> bytes:
     if api == "anthropic":
         error: dict[str, object] = {"type": kind, "message": fail.message}
         return encode({"type": "error", "error": error, "request_id": "req_scripted"})
+    if api == "bedrock":
+        return encode({"message": f"{fail.message} {fail.kind}".strip()})
     if api == "gemini":
         status = {429: "RESOURCE_EXHAUSTED", 401: "UNAUTHENTICATED", 400: "INVALID_ARGUMENT"}.get(fail.status, kind)
         return encode({"error": {"code": fail.status, "message": fail.message, "status": fail.kind or status}})
@@ -395,13 +398,73 @@ class GeminiWire:
         raise NotImplementedError("it is always asked for a stream")
 
 
+class ConverseWire:
+    """Amazon Bedrock's ConverseStream: binary frames."""
+
+    stops: ClassVar = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refused": "content_filtered"}
+
+    def frames(self, answer: Answer) -> Iterator[Frame]:
+        yield "head", binary_frame("messageStart", {"role": "assistant"})
+        index = 0
+        if answer.thinking or answer.redacted:
+            thoughts: list[dict[str, object]] = [{"text": piece} for piece in cut(answer.thinking, answer.pieces)]
+            last: dict[str, object] = {"redactedContent" if answer.redacted else "signature": answer.seal}
+            for piece in [last] if answer.redacted else [*thoughts, last]:
+                yield "think", self.delta(index, {"reasoningContent": piece})
+            index += 1
+        for piece in cut(answer.text, answer.pieces):
+            yield "text", self.delta(index, {"text": piece})
+        first = index + 1
+        for number, call in enumerate(answer.calls):
+            start = {"toolUse": {"toolUseId": call.id, "name": call.name}}
+            yield "call", binary_frame("contentBlockStart", {"contentBlockIndex": first + number, "start": start})
+        for number, piece in interleaved(answer):
+            yield "call", self.delta(first + number, {"toolUse": {"input": piece}})
+        yield "close", binary_frame("contentBlockStop", {"contentBlockIndex": index})
+        yield "end", binary_frame("messageStop", {"stopReason": self.stops[answer.stop]})
+        yield "end", binary_frame("metadata", {"usage": self.usage(answer.usage), "metrics": {"latencyMs": 1}})
+
+    def delta(self, index: int, delta: dict[str, object]) -> bytes:
+        return binary_frame("contentBlockDelta", {"contentBlockIndex": index, "delta": delta, "p": "abcdef"})
+
+    def usage(self, tokens: Tokens) -> dict[str, object]:
+        return {
+            "inputTokens": tokens.input - tokens.cached - tokens.cache_write,
+            "outputTokens": tokens.output,
+            "totalTokens": tokens.input + tokens.output,
+            "cacheReadInputTokens": tokens.cached,
+            "cacheWriteInputTokens": tokens.cache_write,
+        }
+
+    def broken(self, reply: Broken) -> bytes:
+        usual = {"overloaded_error": "serviceUnavailableException", "server_error": "internalServerException"}
+        return binary_frame(usual.get(reply.kind, reply.kind), {"message": reply.message}, "exception")
+
+    def whole(self, answer: Answer) -> dict[str, object]:
+        raise NotImplementedError("it is always asked for a stream")
+
+
+def binary_frame(name: str, body: object, kind: str = "event") -> bytes:
+    """A frame of an AWS event stream."""
+    payload = body if isinstance(body, bytes) else encode(body)
+    texts = {":message-type": kind, f":{kind}-type": name, ":content-type": "application/json"}
+    headers = b"".join(
+        b"%c%s\x07%s%s" % (len(key), key.encode(), len(value).to_bytes(2), value.encode())
+        for key, value in texts.items()
+    )
+    prelude = (16 + len(headers) + len(payload)).to_bytes(4) + len(headers).to_bytes(4)
+    frame = prelude + zlib.crc32(prelude).to_bytes(4) + headers + payload
+    return frame + zlib.crc32(frame).to_bytes(4)
+
+
 def _event(name: str, **fields: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), encode({"type": name, **fields}))
 
 
-WIRES: dict[str, ChatWire | MessagesWire | ResponsesWire | GeminiWire] = {
+WIRES: dict[str, ChatWire | MessagesWire | ResponsesWire | GeminiWire | ConverseWire] = {
     "openai-chat": ChatWire(),
     "openai-responses": ResponsesWire(),
     "anthropic": MessagesWire(),
     "gemini": GeminiWire(),
+    "bedrock": ConverseWire(),
 }

@@ -218,7 +218,7 @@ class _TurnLoop:
             self._system += self._schema.prompt
         self._empty_replies, self._call_count = 0, 0
         self._context = ""
-        self._told_effort: set[str] = set()
+        self._replaced_effort: set[str] = set()
 
     async def begin(self) -> None:
         """Say the person's message, unless an earlier attempt did, and collect context from plugins."""
@@ -360,11 +360,11 @@ class _TurnLoop:
         return backend.name, reply
 
     async def _fit_effort(self, backend: Backend) -> Effort:
-        """The reasoning level of the request. One that the model lacks is replaced, and the person is told once."""
+        """The reasoning level of the request. One that the model lacks is replaced, with one notice."""
         wanted = self._agent.effort
         level = fit_effort(wanted, backend.facts)
-        if level != wanted and backend.facts.reasoning is not False and backend.name not in self._told_effort:
-            self._told_effort.add(backend.name)
+        if level != wanted and backend.facts.reasoning is not False and backend.name not in self._replaced_effort:
+            self._replaced_effort.add(backend.name)
             await self._emit(Notice(f"{backend.name} has no effort {wanted}; using {level}"))
         return level
 

@@ -38,6 +38,22 @@ KEYED = tuple(endpoint.name for endpoint in _ALL if endpoint.key_env)
 """Providers that need a key, in the order in which keys in the environment choose the model."""
 LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
 """Servers on this machine, in the order in which their default ports are tried."""
+CLOUD_VARIABLES = {
+    "aws": (
+        *("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+        *("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+        *("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_ENDPOINT_URL_STS"),
+        *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+        *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+        *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+    ),
+    "azure": (
+        *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
+        *("AZURE_AUTHORITY_HOST", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
+    ),
+    "google": ("GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"),
+}
+"""By the kind of credentials, the variables in which the tools of a cloud look for them."""
 TEST_VARIABLE = "ALIPES_TEST_PROVIDER"
 """A module of `alipes.testing` that adds a provider when it is imported. Only test suites set it."""
 DEMO_MODEL = "smollm2-135m"

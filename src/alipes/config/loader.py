@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
-from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
+from alipes.config.known_providers import CLOUD_VARIABLES, KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.messengers import Messengers
 from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.platforms import PluginPlatformConfig
@@ -46,7 +46,12 @@ from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
 
-_FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas", "on_limit")
+MODEL_FILE = "models.json"
+"""The catalog that the person fetched, in the home."""
+_FIELDS = (
+    *("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas"),
+    *("on_limit", "credentials"),
+)
 
 
 def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:
@@ -73,7 +78,17 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
     keys = tuple(each for each in read if each.key)
     first = keys[0] if keys else NamedKey(variables[0] if variables else "", Secret())
     several = keys if len(keys) > 1 else ()
-    return Endpoint(name=name, key=first.key, key_env=first.variable, keys=several, **fields)  # type: ignore[arg-type]
+    named = CLOUD_VARIABLES.get(cast("str", fields["credentials"]), ())
+    known: dict[str, Any] = {"key": first.key, "key_env": first.variable, "keys": several}
+    known["variables"] = {each: found for each in named if (found := _read_variable(config, each))}
+    return Endpoint(name=name, **known, **fields)  # type: ignore[arg-type]
+
+
+def _read_variable(config: RawConfig, name: str) -> Secret:
+    """A variable of a cloud; only secrets are hidden in what tools print, not regions and names of files."""
+    if is_secret_name(name) and not name.endswith("_FILE"):
+        return read_secret(config, name, needed=False)
+    return Secret(config.variables.get(name).strip())
 
 
 def list_variables(value: object) -> list[str]:
@@ -283,7 +298,24 @@ def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFact
             facts.setdefault(path[1], {})[path[2]] = value
     for name in facts:
         _complete(config, ("models", name), name, known, f"[{toml_path(('models', name))}]")
-    return {name: ModelFacts(**values) for name, values in facts.items()}
+    fetched = _read_model_file(config)
+    return fetched | {
+        name: structs.replace(fetched.get(name, ModelFacts()), **values) for name, values in facts.items()
+    }
+
+
+def _read_model_file(config: RawConfig) -> dict[str, ModelFacts]:
+    """What `alipes model --refresh` fetched; a broken file is noted and not used."""
+    home = config.paths.home
+    if not (home / MODEL_FILE).exists():
+        return {}
+    from alipes.config.model_file import read_models  # noqa: PLC0415
+
+    try:
+        return read_models(home).models
+    except (ConfigError, OSError) as error:
+        config.notes.append(f"{home / MODEL_FILE} is not used: {error}. Run `alipes model --refresh` again.")
+        return {}
 
 
 def _complete(config: RawConfig, place: KeyPath, name: str, known: dict[str, Endpoint], subject: str) -> str:

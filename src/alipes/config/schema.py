@@ -32,7 +32,7 @@ from alipes.config.value_types import (
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts
 
-WIRE_APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+WIRE_APIS = ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock")
 RESERVED: tuple[str, ...] = ()
 """Tables of features that are not built yet: accepted and not checked."""
 _PRICE = number(0, 100_000, "US dollars")
@@ -61,6 +61,11 @@ _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
             choice("auto", "on", "off"),
             "Whether requests carry the JSON schema of an answer, so that the server enforces it. `auto`: only to "
             "OpenAI and Anthropic, and only a schema that they take. It is checked here in any case.",
+        ),
+        "credentials": (
+            choice("key", "aws", "azure", "google"),
+            "How the provider knows who asks: by the key in key_env, or as usual on AWS, on Azure (Entra ID) or on "
+            "Google Cloud.",
         ),
         "on_limit": (
             choice("wait", "fallback", "fail"),

@@ -128,6 +128,7 @@ options:
 MODEL = """\
 usage: alipes model [--live] [--all]        show the model in use, and the others
        alipes model [--live] [--anyway] NAME     use NAME from now on
+       alipes model --refresh WHERE          take windows and prices from this catalog
 
 NAME is provider/model, a provider alone (its default model), or a model alone if only
 one provider has it. The choice is saved in config.toml.
@@ -136,6 +137,8 @@ options:
   --live                also ask the providers for their lists
   --all                 also show models of providers without a key
   --anyway              use NAME even if it is unknown
+  --refresh WHERE       the file or address of a catalog: JSON with facts by
+                        provider/model. It is kept in the home; [models] overrides it
   -h, --help            show this page
 
 Exit status: 0 done; 2 wrong usage or settings, or no such model; then nothing changed.

@@ -6,9 +6,11 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Json
 
-Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "embedded", "python"]
+Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "bedrock", "embedded", "python"]
 """`python`: an object in this process, added by a test kit."""
 
+CredentialKind: TypeAlias = Literal["key", "aws", "azure", "google"]
+"""How a provider knows who asks: by a key, or as the cloud does that serves it."""
 OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
 
 SCRIPT_MODEL = "schedule/script"
@@ -70,6 +72,9 @@ class Endpoint(Struct, frozen=True):
     """Whether requests carry the JSON schema of the answer, to be enforced by the server."""
     on_limit: OnLimit = "fallback"
     """What a turn does when the provider's limit is reached for longer than a short wait."""
+    credentials: CredentialKind = "key"
+    variables: dict[str, Secret] = {}
+    """What the environment says about the credentials of a cloud."""
     keys: tuple[NamedKey, ...] = ()
     """All keys, if there are several; `key` is the first."""
 

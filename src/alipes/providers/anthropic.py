@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -13,9 +14,8 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_known_event
+from alipes.providers.streaming import HttpStreams, ModelStream, StreamParser, build_request, decode_known_event
 from alipes.providers.wire import JsonObject
-from alipes.runtime.http.clients import HttpClient
 
 _STOPS: dict[str, StopReason] = {
     "tool_use": "calls",
@@ -175,6 +175,7 @@ class AnthropicStreamParser(StreamParser):
         return wire.make_usage(whole, count("output"), cached=cached, written=written, reasoning=reasoning)
 
 
+VERTEX_VERSION = "vertex-2023-10-16"
 REDACTED = "redacted:"
 """Prefix of the seal for thinking sent only as ciphertext; signatures contain no colon."""
 _BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$))"
@@ -185,7 +186,7 @@ _LEAST = 1024
 
 
 class AnthropicProvider:
-    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
+    def __init__(self, endpoint: Endpoint, http: HttpStreams) -> None:
         self._endpoint, self._http = endpoint, http
         self._converted: dict[str, wire.ConvertedMessages[JsonObject]] = {}
         """By model."""
@@ -200,7 +201,11 @@ class AnthropicProvider:
             form = {"type": "json_schema", "schema": request.output_schema}
             body["output_config"] = {**body.get("output_config", {}), "format": form}
         body |= request.extra
-        return ModelStream(self._http, build_request(place, "/messages", body), AnthropicStreamParser(place))
+        path = "/messages"
+        if "/publishers/anthropic" in self._endpoint.base_url:  # on Google Vertex the address names the model
+            path = f"/models/{quote(str(body.pop('model')), safe='@:.-_')}:streamRawPredict"
+            body = {"anthropic_version": VERTEX_VERSION, **body}
+        return ModelStream(self._http, build_request(place, path, body), AnthropicStreamParser(place))
 
 
 def _to_wire(request: Request, known: wire.ConvertedMessages[JsonObject]) -> JsonObject:
@@ -233,6 +238,14 @@ def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
 
 
 def _thinking(request: Request, messages: list[JsonObject]) -> JsonObject:
+    # With a budget, a tool loop must start with thinking; one started by another model does not.
+    thinking = budget_or_effort(request)
+    budgeted = thinking.get("thinking", {}).get("type") == "enabled"
+    return {} if budgeted and _tool_loop_without_thinking(messages) else thinking
+
+
+def budget_or_effort(request: Request) -> JsonObject:
+    """The reasoning level as the model knows it: an effort, or for older ones a budget below the output limit."""
     adaptive = "claude" in request.model and not re.search(_BUDGETED, request.model)
     if request.effort == "off":
         return {"thinking": {"type": "disabled"}} if adaptive else {}
@@ -240,8 +253,7 @@ def _thinking(request: Request, messages: list[JsonObject]) -> JsonObject:
         effort = "low" if request.effort == "minimal" else request.effort
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
     budget = max(_LEAST, int(request.max_tokens * _SHARES[request.effort]))
-    # With a budget, a tool loop must start with thinking; one started by another model does not.
-    if budget >= request.max_tokens or _tool_loop_without_thinking(messages):
+    if budget >= request.max_tokens:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 

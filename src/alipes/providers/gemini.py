@@ -14,15 +14,14 @@ from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_event
+from alipes.providers.streaming import HttpStreams, ModelStream, StreamParser, build_request, decode_event
 from alipes.providers.wire import JsonObject
-from alipes.runtime.http.clients import HttpClient
 
 _STOPS: dict[str, StopReason] = {"STOP": "end", "FINISH_REASON_UNSPECIFIED": "end", "MAX_TOKENS": "length"}
 _UNUSABLE = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"))
 """The model wrote something that the API does not pass on; another try may succeed."""
 UNSIGNED = "skip_thought_signature_validator"
-"""Stands for the signature of a call that another model made."""
+"""In place of the signature of a call that another model made."""
 _BUDGETED = r"gemini-(?:1|2)[.-]"
 """Models before thinking levels take a budget."""
 _BUDGETS = {"off": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 24576}
@@ -160,7 +159,7 @@ class GeminiStreamParser(StreamParser):
 
 
 class GeminiProvider:
-    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
+    def __init__(self, endpoint: Endpoint, http: HttpStreams) -> None:
         self._endpoint, self._http = endpoint, http
         self._converted: dict[str, wire.ConvertedMessages[JsonObject]] = {}
         """By model."""

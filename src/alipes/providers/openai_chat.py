@@ -12,9 +12,8 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_event
+from alipes.providers.streaming import HttpStreams, ModelStream, StreamParser, build_request, decode_event
 from alipes.providers.wire import JsonObject
-from alipes.runtime.http.clients import HttpClient
 
 
 class Dialect(Struct, frozen=True):
@@ -320,7 +319,7 @@ _decode = msgspec.json.Decoder(Seal).decode
 
 
 class OpenAIChatProvider:
-    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
+    def __init__(self, endpoint: Endpoint, http: HttpStreams) -> None:
         self._dialect = dialect_of(endpoint.base_url)
         self._endpoint = msgspec.structs.replace(endpoint, headers={**self._dialect.headers, **endpoint.headers})
         self._http = http

@@ -13,9 +13,15 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_event, decode_known_event
+from alipes.providers.streaming import (
+    HttpStreams,
+    ModelStream,
+    StreamParser,
+    build_request,
+    decode_event,
+    decode_known_event,
+)
 from alipes.providers.wire import JsonObject
-from alipes.runtime.http.clients import HttpClient
 
 _TEXT = ("response.output_text.delta", "response.refusal.delta")
 _THINKING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
@@ -223,7 +229,7 @@ _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 class OpenAIResponsesProvider:
-    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
+    def __init__(self, endpoint: Endpoint, http: HttpStreams) -> None:
         self._endpoint, self._http = endpoint, http
         self._converted: dict[str, wire.ConvertedMessages[JsonObject]] = {}
         """By model."""

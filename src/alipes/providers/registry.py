@@ -24,7 +24,7 @@ from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts, OnLimit
 from alipes.kernel.ports import Provider, Request, Tool
 from alipes.kernel.turns import EFFORT_LEVELS, Delta, Effort, Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
-from alipes.providers.streaming import models
+from alipes.providers.streaming import HttpStreams, models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 from alipes.runtime.http.lazy_httpx import httpx2
 
@@ -448,7 +448,11 @@ def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
     """Import the provider module of the endpoint and create the provider."""
     if endpoint.api == "python":
         return _PYTHON_PROVIDERS[endpoint.name]()
-    http = open_http_client(endpoint, scope)
+    http: HttpStreams = open_http_client(endpoint, scope)
+    if endpoint.credentials != "key":
+        from alipes.providers.cloud.open import open_signed  # noqa: PLC0415
+
+        http = open_signed(endpoint, http, scope)
     if endpoint.api == "anthropic":
         from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
@@ -457,6 +461,10 @@ def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
         from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
 
         return OpenAIResponsesProvider(endpoint, http)
+    if endpoint.api == "bedrock":
+        from alipes.providers.bedrock import BedrockProvider  # noqa: PLC0415
+
+        return BedrockProvider(endpoint, http)
     if endpoint.api == "gemini":
         from alipes.providers.gemini import GeminiProvider  # noqa: PLC0415
 

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -71,8 +71,19 @@ class PartialReply:
         return delta
 
 
+class EventParser(Protocol):
+    """Parses the bytes of a stream. Raises `EventTooLong` and `NotAnEventStream`."""
+
+    def feed(self, block: bytes) -> list[bytes]: ...
+
+    def end(self) -> list[bytes]: ...
+
+
 class StreamParser:
     """Builds an answer from the events of one wire API."""
+
+    events: Callable[[], EventParser] = SseParser
+    """Parses the bytes of a response into events."""
 
     def __init__(self, place: ModelTarget) -> None:
         self.place, self.draft = place, PartialReply()
@@ -103,6 +114,14 @@ class WireRequest(Struct, frozen=True):
     content: bytes
 
 
+class HttpStreams(Protocol):
+    """What a wire needs of an HTTP client."""
+
+    def stream(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
+    ) -> AbstractAsyncContextManager[HttpResponse]: ...
+
+
 class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
     """One answer as a stream. A child task reads the network, the owner takes deltas.
 
@@ -110,7 +129,7 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
     Leaving the context ends the child task and the request.
     """
 
-    def __init__(self, http: HttpClient, request: WireRequest, reader: StreamParser) -> None:
+    def __init__(self, http: HttpStreams, request: WireRequest, reader: StreamParser) -> None:
         self._http, self._request, self._reader = http, request, reader
         self.largest = 32 * 1024 * 1024
         """Longest answer in characters, including thinking and arguments."""
@@ -180,7 +199,7 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     async def _follow(self, blocks: AsyncIterator[bytes]) -> None:
         """Read to the end of the body. Errors after the answer is complete are ignored."""
-        reader, events = self._reader, SseParser()
+        reader, events = self._reader, type(self._reader).events()
         try:
             async with asyncio.timeout(None) as limit:
                 async for block in blocks:
@@ -394,7 +413,7 @@ async def embed(
 def _url(endpoint: Endpoint, path: str) -> str:
     base = endpoint.base_url.rstrip("/")
     # Anthropic's own base_url has no version; those of compatible servers may have one.
-    if endpoint.api == "anthropic" and not base.endswith("/v1"):
+    if endpoint.api == "anthropic" and not base.endswith(("/v1", "/publishers/anthropic")):
         base += "/v1"
     if endpoint.api == "gemini":  # the address of the known provider is that of Google's imitation of OpenAI's API
         base = base.removesuffix("/openai")
@@ -417,7 +436,7 @@ async def _read_error(
     content = _parse_body(bytes(body))
     if (location := response.headers.get("location")) and response.status_code < 400:
         return ProviderError(f"{place.who} redirects to {location.partition('?')[0]}; set base_url to that")
-    if response.status_code >= 400 or (isinstance(content, dict) and "error" in content):
+    if response.status_code >= 300 or (isinstance(content, dict) and "error" in content):
         return _rejected(place, response, content)
     # A web page or document is permanent; a truncated document may be complete next time.
     kind = Transient if isinstance(content, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError

@@ -37,7 +37,7 @@ def test_the_levels_of_the_catalog_are_known_ones():
         assert set(facts.efforts or ()) <= set(EFFORT_LEVELS), name
 
 
-async def test_a_person_is_told_once_when_a_level_is_replaced(tmp_path):
+async def test_one_notice_says_that_a_level_is_replaced(tmp_path):
     class Models:
         async def open(self, name):
             return Backend(name, "m", provider, ModelFacts(efforts=("low", "medium")))
@@ -47,5 +47,5 @@ async def test_a_person_is_told_once_when_a_level_is_replaced(tmp_path):
     async with open_sessions(tmp_path, provider, agent=lambda _turn: agent) as home:
         await home.ask(inbound("1", "hello"))
     assert [request.effort for request in provider.asked] == ["medium", "medium"]
-    told = [each.text for each in home.events if isinstance(each, Notice) and "effort" in each.text]
-    assert told == ["test/m has no effort max; using medium"]
+    notices = [each.text for each in home.events if isinstance(each, Notice) and "effort" in each.text]
+    assert notices == ["test/m has no effort max; using medium"]

@@ -16,7 +16,7 @@ _CHOICES = {
     "MODE": ("ask", "edits", "plan", "all"),
     "STYLE": ("standard", "github"),
     "SCOPE": ("read", "run", "admin"),
-    "API": ("openai-chat", "openai-responses", "anthropic", "gemini"),
+    "API": ("openai-chat", "openai-responses", "anthropic", "gemini", "bedrock"),
 }
 _SESSION_ACTIONS = ("show", "export", "delete")
 _FILE_COMMANDS = ("backup", "restore")

@@ -1,24 +1,31 @@
 """`alipes model`: shows the model in use and the other models, and switches."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 from alipes.config.editor import change
 from alipes.config.known_providers import KEYED, LOCAL
-from alipes.config.loader import load_settings
+from alipes.config.loader import MODEL_FILE, load_settings
+from alipes.config.model_file import parse_models, write_models
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.console import help_text
 from alipes.console.options import OptionParser, print_config_errors
 from alipes.console.render import format_choice
 from alipes.kernel.errors import ConfigError, ProviderError
+from alipes.kernel.formatting import format_count
 from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.providers import registry
+from alipes.providers.errors import explain_connection
 from alipes.providers.registry import catalog, find_facts, similar_names
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
+from alipes.runtime.http.lazy_httpx import httpx2
 
 ProviderModels: TypeAlias = dict[str, tuple[tuple[str, ...], str]]
+FETCH_TIMEOUT_S = 30.0
 OPEN_ENDED = ("openrouter",)
 """Providers with too many models to list."""
 
@@ -32,6 +39,9 @@ def run(argv: list[str]) -> int:
     if args.name and args.all:
         parser.error("--all only works without NAME")
     settings = load_settings()
+    if args.refresh:
+        print(asyncio.run(_refresh(settings, args.refresh)))
+        return 0
     answer = (
         _switch(settings, args.name, live=args.live, anyway=args.anyway)
         if args.name
@@ -40,6 +50,33 @@ def run(argv: list[str]) -> int:
     for line in asyncio.run(answer):
         print(line)
     return 0
+
+
+async def _refresh(settings: Settings, where: str) -> str:
+    """Keep the catalog at `where`, a file or an address. Raises ConfigError and changes nothing if it is none."""
+    data = await _fetch(settings, where) if "://" in where else _read(where)
+    file = parse_models(data, where, time.strftime("%Y-%m-%d"))
+    write_models(settings.home, file)
+    count = format_count(len(file.models), "model")
+    return f"{count} from {file.source}, {file.date}, kept in {settings.home / MODEL_FILE}."
+
+
+def _read(where: str) -> bytes:
+    try:
+        return Path(where).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
+
+
+async def _fetch(settings: Settings, where: str) -> bytes:
+    async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
+        try:
+            response = await scope.http("catalog").request("GET", where, timeout=FETCH_TIMEOUT_S)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise ConfigError(f"{where} cannot be read: {explain_connection(str(error))}") from error
+    if response.status_code != 200:
+        raise ConfigError(f"{where} answered {response.status_code}")
+    return response.content
 
 
 async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:

@@ -48,6 +48,7 @@ APIS = (
     Choice("openai-responses", "openai-responses", "OpenAI responses"),
     Choice("anthropic", "anthropic", "Anthropic messages"),
     Choice("gemini", "gemini", "Gemini's own API"),
+    Choice("bedrock", "bedrock", "Amazon Bedrock"),
 )
 MODEL_HINT = "context, $ per 1M tokens: input / cached / output; type to filter"
 NAMES_HINT = "type to filter"

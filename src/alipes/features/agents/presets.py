@@ -6,6 +6,7 @@ CHECKED = "2026-11-19"
 """When commands, variables and hosts were last compared with what the vendors publish."""
 
 
+ASKS = '{"permission": {"edit": "ask", "bash": "ask"}}'
 NO_STATISTICS = '{"privacy": {"usageStatisticsEnabled": false}}'
 
 
@@ -99,7 +100,7 @@ PRESETS: dict[str, Preset] = {
             ("XDG_STATE_HOME", "state"),
         ),
         env=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
-        files=(("config/opencode/opencode.json", "{}"), ("config/opencode/AGENTS.md", "")),
+        files=(("config/opencode/opencode.json", ASKS), ("config/opencode/AGENTS.md", "")),
         folders=tuple(f"config/opencode/{name}" for name in ("plugin", "plugins", "agent", "command", "tool", "skill")),
         hosts=("opencode.ai", "*.opencode.ai", "models.dev"),
         login=("opencode", "auth", "login"),

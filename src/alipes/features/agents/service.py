@@ -1,23 +1,74 @@
-"""Joins agents to models, hooks and the end of the app, if some are configured. They are loaded when first used."""
+"""Joins agents to models, tools, hooks and the end of the app, if there are some. Each is loaded when first used."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from alipes.config.settings import AGENT_PREFIX
 from alipes.core.app import App
-from alipes.features.agents.calls import AgentTool
-from alipes.features.agents.provider import AgentProvider
-from alipes.kernel.messages import Message
-from alipes.kernel.turns import Turn
+from alipes.kernel.approvals import AGENT_TOOL
+from alipes.kernel.errors import Refused, ToolError
+from alipes.kernel.messages import Json, Message
+from alipes.kernel.ports import Request, ToolContext, ToolOutput, ToolSpec
+from alipes.kernel.turns import Delta, Turn
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.registry import PromptTemplate
 from alipes.providers.registry import Backend
+from alipes.tools.common import make_schema
 
 if TYPE_CHECKING:
     from alipes.features.agents.agents import Agents
+
+
+class AgentProvider:
+    """An agent as a model: a provider whose answers are the work of a program."""
+
+    def __init__(self, name: str, load: "Callable[[], Awaitable[Agents]]") -> None:
+        """`load()`: raises `ToolError` if a package is missing."""
+        self._name, self._load = name, load
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
+        turn = TURN.get()
+        if turn is None or request.session != turn.session:
+            name = f"{AGENT_PREFIX}/{self._name}"
+            raise Refused(f"{name} answers in conversations only: set auxiliary.TASK.model for everything else.")
+        try:
+            agents = await self._load()
+        except ToolError as error:
+            raise Refused(str(error)) from error
+        conversation = agents.conversation(self._name, turn.session)
+        async with aclosing(conversation.step(request, turn)) as deltas:
+            yield deltas
+
+
+class AgentTool:
+    """The tool through which an agent shows its work: each call of it is one that the agent makes itself."""
+
+    spec = ToolSpec(
+        name=AGENT_TOOL,
+        description="What another agent does with a tool of its own.",
+        schema=make_schema("title", title="string", kind="string"),
+        untrusted=False,
+    )
+
+    def __init__(self, find_agents: "Callable[[], Agents | None]") -> None:
+        """`find_agents()`: None if none was used yet."""
+        self._find_agents = find_agents
+
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
+        """Wait until the agent has ended its call; its requests are served meanwhile."""
+        agents = self._find_agents()
+        prompt, found = (None, None) if agents is None else agents.find_call(act.turn, act.call_id)
+        if agents is None or prompt is None or found is None:
+            raise ToolError("this is a tool of another agent, which no longer waits for it")
+        await agents.requests.calls.serve(prompt, found, act)
+        if found.failed:
+            raise ToolError(found.output or "it failed")
+        return await asyncio.to_thread(found.describe, act.workdir)
 
 
 class AgentService:

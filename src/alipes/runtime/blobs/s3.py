@@ -1,7 +1,5 @@
 """File store in a bucket of an S3-compatible server, with its own request signatures (AWS Signature Version 4)."""
 
-import hashlib
-import hmac
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,6 +14,7 @@ from alipes.kernel.errors import FileStoreError
 from alipes.kernel.models import Secret
 from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.http.lazy_httpx import httpx2
+from alipes.runtime.http.sigv4 import SigningKey, sign
 
 _Infos: TypeAlias = list[BlobInfo]
 MAX_LIST_BYTES = 4_000_000
@@ -178,23 +177,8 @@ def sign_request(
     bucket: S3Bucket, method: str, url: str, headers: Mapping[str, str], content: bytes, *, now: float
 ) -> dict[str, str]:
     """The headers of the request with its signature. `url` must be encoded as it is sent."""
-    parts, moment = urlsplit(url), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    digest = hashlib.sha256(content).hexdigest()
-    given = {name.lower(): value.strip() for name, value in headers.items()}
-    given |= {"host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
-    names = ";".join(sorted(given))
-    lines = "".join(f"{name}:{given[name]}\n" for name in sorted(given))
-    query = "&".join(sorted(parts.query.split("&"))) if parts.query else ""
-    canonical = "\n".join((method, parts.path or "/", query, lines, names, digest))
-    scope = f"{moment[:8]}/{bucket.region}/s3/aws4_request"
-    text = "\n".join(("AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()))
-    key = f"AWS4{bucket.secret.reveal()}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, text.encode(), "sha256").hex()
-    credential = f"{bucket.key.reveal()}/{scope}"
-    given["authorization"] = f"AWS4-HMAC-SHA256 Credential={credential},SignedHeaders={names},Signature={signature}"
-    return given
+    signer = SigningKey(bucket.key, bucket.secret, bucket.region, "s3")
+    return sign(signer, method, url, headers, content, now=now)
 
 
 def encode_query(query: Mapping[str, str]) -> str:

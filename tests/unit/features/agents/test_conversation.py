@@ -8,8 +8,8 @@ import pytest
 
 from alipes.features.agents import program as programs
 from alipes.features.agents.feature import AgentsFeature
-from alipes.kernel.approvals import describe_question
-from alipes.kernel.messages import Thinking
+from alipes.kernel.approvals import describe_call, describe_question
+from alipes.kernel.messages import Thinking, ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, ThinkingDelta, ToolFinished, ToolProgress, ToolStarted
 from tests.world.agent_harness import MODEL, agents_of, notices, open_with_agent, program_of
 from tests.world.remote_tools import wait_until
@@ -38,6 +38,14 @@ async def test_the_program_remembers_and_gets_only_what_is_new(tmp_path):
         reply = await agent.say("history")
     first, second = json.loads(reply.text)
     assert first.endswith("say one") and "MCP server `alipes`" in first and second == "history"
+
+
+async def test_it_is_asked_for_a_document_that_matches_a_schema(tmp_path):
+    schema = {"type": "array", "items": {"type": "string"}}
+    async with open_with_agent(tmp_path) as agent:
+        reply = await agent.say("history", output_schema=schema)
+    assert reply.ending == "answered"
+    assert json.loads(reply.text)[0].endswith('{"type":"array","items":{"type":"string"}}')
 
 
 async def test_its_usage_and_cost_are_recorded(tmp_path):
@@ -86,6 +94,21 @@ async def test_files_are_written_and_read_by_our_tools(tmp_path):
         assert reply.text == "written. ok" and (agent.workdir / "b.txt").read_text() == "bee"
         assert [event.call.name for event in reply.of(ToolStarted)] == ["agent_tool", "write_file"]
         assert (await agent.say("read b.txt")).text == "bee"
+
+
+async def test_a_file_that_it_has_written_itself_is_not_written_again(tmp_path):
+    async with open_with_agent(tmp_path, person="no") as agent:
+        reply = await agent.say("both b.txt bee\nsay ok")
+        assert reply.text == "written. ok" and (agent.workdir / "b.txt").read_text() == "bee"
+        assert "write_file" not in [event.call.name for event in reply.of(ToolStarted)]
+
+
+async def test_a_question_about_a_command_shows_all_of_it(tmp_path):
+    call = ToolCall("1", "agent_tool", {"title": "Run x", "kind": "execute", "command": "rm -r x\nls"})
+    shown = describe_call(call, "/work")
+    assert (shown.title, shown.body) == ("Run this command?", "rm -r x\nls") and "kind" not in shown.text
+    other = describe_call(ToolCall("1", "agent_tool", {"title": "Fetch it", "kind": "fetch", "input": {"url": "x:y"}}))
+    assert (other.title, other.text) == ("Allow this: Fetch it?", "url: x:y")
 
 
 async def test_a_file_outside_of_the_workspace_needs_approval(tmp_path):
