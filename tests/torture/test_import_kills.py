@@ -52,7 +52,9 @@ async def test_the_home_is_the_same_as_after_one_run(tmp_path):
     assert await import_and_kill(Home(once.path), source, None) == 0
     lasts, rows, files = time.monotonic() - started, once.tables(times=False), once.files()
     killed = 0
-    for number in range(KILLS):
+    for number in range(3 * KILLS):
+        if killed == KILLS:
+            break
         home = ImportingHome(tmp_path / f"home{number}")
         killed += await import_and_kill(Home(home.path), source, chance.uniform(0.1, lasts)) is None
         assert await import_and_kill(Home(home.path), source, None) in (0, 1)
@@ -64,4 +66,4 @@ async def test_the_home_is_the_same_as_after_one_run(tmp_path):
             name for name in different if "/.versions/weigh-hives/" not in name and not name.endswith(".pins.json")
         } == set()
     assert killed
-    print(f"{killed} of {KILLS} imports were killed")
+    print(f"{killed} imports were killed")
