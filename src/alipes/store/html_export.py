@@ -39,7 +39,7 @@ code { font-family: ui-monospace, monospace; } :not(pre) > code { background: va
 pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
 td, th { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
-a.picture::before { content: "\\1F5BC\\FE0E  "; }
+a.picture::before { content: "Picture: "; }
 .footnote { font-size: .9rem; } .footnote-mark { color: var(--accent); }
 .maths.block { display: block; overflow-x: auto; padding: .6em .8em; white-space: pre; }
 li:has(> input), li:has(> p > input) { list-style: none; margin-left: -1.3em; }
