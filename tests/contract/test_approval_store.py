@@ -213,8 +213,8 @@ async def test_a_write_covers_its_file_or_folder_for_its_time_also_after_a_resta
     async with opened() as store:
         written = store.sources.was_written
         for path in ("/w/notes.md", "/w/deep/er/page.txt", "/w/deep", "/w/\udcff\0"):
-            assert await written(path, now - 1.5), path
-            assert not await written(path, now - 2.5) and not await written(path, now), path
-        assert not await written("/w/other.md", now - 1.5) and not await written("/", now - 1.5)
+            assert await written(path, (now - 1.5,)), path
+            assert not await written(path, (now - 2.5,)) and not await written(path, (now,)), path
+        assert not await written("/w/other.md", (now - 1.5,)) and not await written("/", (now - 1.5,))
         await store.sources.record_write("/new", now, now)
-        assert not await written("/old", now - 1e9), "rows of long ago are deleted"
+        assert not await written("/old", (now - 1e9,)), "rows of long ago are deleted"

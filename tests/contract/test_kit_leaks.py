@@ -75,7 +75,7 @@ async def test_a_leaked_client_is_found_also_one_of_a_scope_that_was_never_left(
         scope.http("x")
         return lambda: scope.__aexit__(None, None, None)
 
-    assert "clients   httpx2.AsyncClient" in await seen(leak_scope)
+    assert "clients   alipes.HttpClient" in await seen(leak_scope)
 
 
 async def test_a_leaked_process_is_found_with_its_command():

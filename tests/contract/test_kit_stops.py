@@ -37,6 +37,7 @@ STEPPER = make_plugin(
 WHERE = [
     "event turn_started",
     "event said",  # the person
+    "in request",
     "event said",  # the call
     "event tool_started",
     "in tool walk",
@@ -75,7 +76,7 @@ async def test_the_points_of_a_turn_are_its_events_and_the_moments_in_which_a_to
 
 
 async def test_a_tool_is_cancelled_in_the_very_await_that_was_named_and_goes_no_further():
-    for number, steps in ((4, []), (5, ["left", "stopped"]), (6, ["left", "right", "stopped"])):
+    for number, steps in ((5, []), (6, ["left", "stopped"]), (7, ["left", "right", "stopped"])):
         async with walking() as agent:
             reply = await agent.stop_at(number, "walk")
             assert steps == STEPPER.steps and STEPPER.stops == ["user_stop"]
@@ -162,7 +163,7 @@ async def test_a_tool_that_keeps_its_cancellation_to_itself_does_not_hold_the_te
         """,
     )
     async with open_agent(plugins=[stubborn], model=[call("cling"), "next"]) as agent:
-        reply = await agent.stop_at(5, "go")
+        reply = await agent.stop_at(6, "go")
         assert reply.ending == "stopped" and stubborn.ran == ["kept it"]
         assert (await agent.say("and now?")).text == "next"
 

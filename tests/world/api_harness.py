@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.search.conversations import ConversationSearch
+from alipes.config.loader import load_settings
 from alipes.config.settings import SpendConfig
 from alipes.features.checkpoints.checkpoints import Checkpoints
 from alipes.features.checkpoints.endpoints import CheckpointEndpoints
@@ -201,6 +202,7 @@ async def open_api(
     """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent;
     `workdir`: of tools."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house, BackgroundTasks() as tasks:
+        house.settings = load_settings(home, {})  # type: ignore[attr-defined]
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or core_commands()  # type: ignore[attr-defined]
         house.features = OpenFeatures()  # type: ignore[attr-defined]

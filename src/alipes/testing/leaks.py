@@ -28,6 +28,7 @@ _CLIENTS = (
     ("httpx", "AsyncClient"),
     ("httpx", "Client"),
     ("aiohttp", "ClientSession"),
+    ("alipes.runtime.http.clients", "HttpClient"),
 )
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 _POOLS = ("asyncio_", "AnyIO worker thread")

@@ -9,10 +9,12 @@ from alipes.testing.scripted_provider import ScriptedProvider
 APPROVAL = "ApprovalGate.before_tool"
 ORDER = {
     # The first decision counts. Uploads are asked about by their own question, and not once more by the approval;
-    # behind the approval each hook is for calls of one tool: `send_file`, `memory`, `cronjob`.
+    # behind the approval each hook is for calls of one tool: `send_file`, `memory`, `cronjob`; and what a call may write is
+    # noted, which decides nothing.
     "before_tool": [
         "UploadApproval.before_tool",
         APPROVAL,
+        "TaintTracker.before_tool",
         "SentFileApproval.before_tool",
         "FileApproval.before_tool",
         "MemoryService.before_tool",
@@ -22,11 +24,12 @@ ORDER = {
     "around_tool": ["TurnCheckpoints.around_tool"],
     # At last, because the others may look at the files of the call.
     "after_tool": ["TaintTracker.after_tool", "SentFileApproval.after_tool", "FileApproval.after_tool"],
-    "turn_context": ["MemoryRecall.turn_context"],
+    "turn_context": ["TaintTracker.turn_context", "MemoryRecall.turn_context"],
     "agent_loop_stopped": ["SandboxNetwork.agent_loop_stopped"],
     # They start in this order and run in parallel. The order matters for those that ask a model, as all are paid from
     # one budget: titles, learning, compaction. The others forget what the turn needed, or write each to its own place.
     "turn_ended": [
+        "TaintTracker.turn_ended",
         "SandboxNetwork.turn_ended",
         "SentFileApproval.turn_ended",
         "FileApproval.turn_ended",
@@ -43,8 +46,8 @@ ORDER = {
     # In parallel; each closes what is its own.
     "session_left": [
         "BackgroundProcesses.session_left",
-        "NetworkNamespaces.session_left",
         "ChosenBackend.session_left",
+        "NetworkNamespaces.session_left",
         "PageReader.session_left",
         "BrowserSessions.session_left",
         "Compactor.session_left",

@@ -20,7 +20,7 @@ UNUSED = {
     "browser": {"feature", "hooks", "settings", "specs", "tool"},
     "checkpoints": {"feature", "hooks", "settings"},
     "learning": {"feature", "hooks", "settings"},
-    "mcp": {"feature", "files", "settings"},
+    "mcp": {"changes", "feature", "files", "hooks", "settings"},
     "openai": {"feature"},
     "schedules": {"feature", "hooks", "settings", "tool"},
     "usage": {"feature"},

@@ -156,7 +156,7 @@ def test_aliases_run_their_command():
 def test_the_table_holds_what_was_promised():
     promised = (
         "help new stop status model effort compact context btw review retry continue undo redo rewind branch sessions resume title "
-        "search queue steer busy agents jobs background moa copy export init diff setup plugins approvals permissions "
+        "search queue steer busy jobs background moa copy export init diff setup plugins approvals permissions "
         "mode keys quit"
     )
     assert set(promised.split()) <= {command.name for command in commands.COMMANDS}

@@ -21,8 +21,8 @@ HAND = ToolCall("h1", "hand", {"command": "explode"})
 class Later:
     """A tool that is made when alipes is."""
 
-    def __init__(self, spec):
-        self.spec, self.tool = spec, None
+    def __init__(self):
+        self.spec, self.tool = DelegateTask(None).spec, None
 
     async def run(self, args, act):
         return await self.tool.run(args, act)
@@ -31,7 +31,7 @@ class Later:
 @asynccontextmanager
 async def open_chat(home, answer, **more):
     """A chat whose calls of `hand` are asked about, and which may delegate."""
-    hand, hooks, tool, mind = Hand(), Hooks(), Later(DelegateTask.spec), RuleModel(answer)
+    hand, hooks, tool, mind = Hand(), Hooks(), Later(), RuleModel(answer)
 
     async def before_tool(call, turn):
         if call.name != "hand":

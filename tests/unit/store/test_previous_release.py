@@ -72,6 +72,7 @@ NEW_TABLES = {
     *("schedules", "schedule_runs", "schedule_posts", "prompt_sections", "skill_uses"),
     *("memory_snapshots", "memory_changes", "proposals", "browsers", "login_codes", "questions", "session_usage_sums"),
     *("background_processes", "untrusted_writes", "shared_conversations", "key_rests", "key_usage"),
+    *("imports", "imported_items"),
 }
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {

@@ -67,7 +67,10 @@ async def test_a_file_is_uploaded_and_sent_with_a_message(tmp_path: Path):
         run = await api.begin("see this", session="talk", files=[file["id"], picture["id"]])
         await api.finish(run)
         shown = (await seen(api, "/sessions/talk/messages"))["messages"][0]
-        assert "see this" in shown["text"] and "[file no_tes.txt (text/plain, 6 bytes) saved at" in shown["text"]
+        assert shown["text"] == "see this"
+        assert [(each["name"], each["details"]) for each in shown["attached"]] == [
+            ("no_tes.txt", "text/plain, 6 bytes")
+        ]
         assert [each["type"] for each in shown["images"]] == ["image/png"]
         theirs = await api.ask("POST", "/runs", {"input": "x", "files": [file["id"]]}, by="bob")
         assert (theirs.status_code, theirs.json()["code"]) == (404, "no_upload")

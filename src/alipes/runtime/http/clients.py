@@ -166,6 +166,10 @@ class ClientScope:
     def open_clients(self) -> tuple[OpenClient, ...]:
         return tuple(owned for owned in self._owned.values() if not owned.closed)
 
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None
+
     def _check_loop(self) -> None:
         if self._loop is None:
             raise RuntimeError("This ClientScope is not open: use it inside its `async with`.")
@@ -272,6 +276,10 @@ class HttpClient:
         if self._direct is None:
             none = httpx2.Timeout(None)
             self._client = scope.open_httpx(self.name, "http", self.base_url, timeout=none, permits=permits)
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._scope.is_open
 
     @asynccontextmanager
     async def stream(

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.features.mcp.cli.command import _format_fields
 from alipes.features.mcp.client.definitions import McpError
+from alipes.features.mcp.config_file import _format_fields
 from alipes.features.mcp.feature import McpFeature
 from alipes.features.mcp.files import accept_server, read_servers
 from alipes.kernel.turns import Notice, ToolFinished

@@ -188,7 +188,8 @@ async def test_a_link_on_another_site_opens_the_page_but_nothing_else_of_that_si
 
 def test_the_wheel_contains_every_file_of_the_page():
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert built == {"packages": ["src/alipes"]}, "a wheel contains what is in src/alipes, except ignored files"
+    expected = {"packages": ["src/alipes"], "force-include": {"CHANGELOG.md": "alipes/CHANGELOG.md"}}
+    assert built == expected, "a wheel contains what is in src/alipes, except ignored files, and the change log"
     files = [str(path) for path in FOLDER.rglob("*") if path.is_file()]
     environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     command = [require("git"), "check-ignore", "--no-index", *files]

@@ -96,7 +96,7 @@ _SINGLE_TOOL_SETS = {
     "cronjob": "cronjob",
 }
 """Toolsets with a single tool, by their Hermes names."""
-_FEATURE_TOOLS = {feature.name: feature.tool_names for feature in FEATURES}
+_FEATURE_TOOLS = {feature.name: feature.tool_names for feature in FEATURES if feature.name != "agents"}
 CORE_TOOLS = (*standalone.CORE_TOOLS, *(name for names in _FEATURE_TOOLS.values() for name in names))
 """The built-in tools."""
 _HERMES_CORE_TOOLS = list(CORE_TOOLS)
