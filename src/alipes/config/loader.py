@@ -13,7 +13,7 @@ from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import CLOUD_VARIABLES, KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.messengers import Messengers
-from alipes.config.paths import PROFILE_VARIABLE
+from alipes.config.paths import MODEL_FILE, PROFILE_VARIABLE
 from alipes.config.platforms import PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -46,8 +46,6 @@ from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.models import Endpoint, ModelFacts, NamedKey, Proxies, Secret
 
-MODEL_FILE = "models.json"
-"""The catalog that the person fetched, in the home."""
 _FIELDS = (
     *("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect", "schemas"),
     *("on_limit", "credentials"),

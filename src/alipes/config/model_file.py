@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.config.loader import MODEL_FILE
+from alipes.config.paths import MODEL_FILE
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import ModelFacts
 

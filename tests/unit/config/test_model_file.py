@@ -5,8 +5,9 @@ import json
 import pytest
 
 from alipes.cli.commands import model
-from alipes.config.loader import MODEL_FILE, load_settings
+from alipes.config.loader import load_settings
 from alipes.config.model_file import parse_models
+from alipes.config.paths import MODEL_FILE
 from alipes.kernel.errors import ConfigError
 from alipes.providers.registry import find_facts
 

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from alipes.config.editor import change
 from alipes.config.known_providers import KEYED, LOCAL
-from alipes.config.loader import MODEL_FILE, load_settings
+from alipes.config.loader import load_settings
 from alipes.config.model_file import parse_models, write_models
+from alipes.config.paths import MODEL_FILE
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.console import help_text
 from alipes.console.options import OptionParser, print_config_errors
