@@ -26,7 +26,7 @@ class PersonaFile:
         return describe_item(record.source, "persona", what, SOUL, state, why)
 
     def _present(self) -> str:
-        text = self._path.read_text(errors="replace") if self._path.is_file() else ""
+        text = self._path.read_bytes().decode("utf-8", "replace") if self._path.is_file() else ""
         return _hash(text) if text.strip() else ""
 
     async def apply(self, record: Persona, item: PlannedItem, _known: LedgerEntry | None) -> str:
