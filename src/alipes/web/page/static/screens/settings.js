@@ -288,7 +288,7 @@ const UNLISTED = ["auxiliary.titles.model", "auxiliary.compaction.model"];
 async function loadSettings() {
   const [answer, ...more] = await Promise.all([get("/v1/settings"), ...UNLISTED.map((key) => get(`/v1/settings/${key}`).catch(() => null))]);
   const known = new Set(answer.settings.map((/** @type {Setting} */ each) => each.key));
-  return { ...answer, settings: [...answer.settings, ...more.filter((each) => each && !known.has(each.key))] };
+  return { ...answer, settings: [...answer.settings, ...more.filter((each) => each?.key && !known.has(each.key))] };
 }
 
 /** @param {{route: {params: string[], query: URLSearchParams}}} props */
