@@ -37,7 +37,7 @@ export function splitName(name) {
 /** @param {{known: Models, model: string, onChoose: (name: string) => unknown}} props */
 export function ModelButton({ known, model, onChoose }) {
   const [open, setOpen] = useState(false);
-  const shown = model || known.default || known.current;
+  const shown = model || known.default || known.current || "";
   const [own, provider] = splitName(shown);
   return html`<button type="button" class="quiet-select model-button" aria-label=${`Model: ${shown || "default"}`} aria-haspopup="dialog" title=${shown} onClick=${() => setOpen(true)}>
       <bdi>${own || "Model"}</bdi>${provider && html` <span class="provider"><bdi>${provider}</bdi></span>`}</button>
