@@ -8,7 +8,7 @@ from alipes.features.importer.records import DailyNote, PastConversation, PastMe
 from alipes.features.importer.store.conversations import ConversationStore, hash_state
 from alipes.features.importer.store.ledger import LedgerEntry
 from alipes.features.importer.targets.target import ImportContext, describe_item
-from alipes.features.importer.transcript import build_rows, hash_messages, make_id
+from alipes.features.importer.transcript import build_rows, hash_messages, make_id, split_turns
 from alipes.kernel.formatting import format_count, format_excerpt
 from alipes.kernel.messages import user
 from alipes.kernel.turns import Address
@@ -37,7 +37,7 @@ class Conversations:
         last = max(record.updated, record.started)
         if known is None and last and last < self._context.options.since:
             return "left out", "older than --since"
-        if not record.messages:
+        if next(split_turns(record.messages, self._context.title), None) is None:
             return "left out", "it has no messages"
         if known is None:
             return "new", ""
