@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from alipes import __version__
-from alipes.cli.main import PLANNED_COMMANDS
 from alipes.console import help_text
 from tests.e2e.program import ROOT, Home
 
@@ -78,12 +77,6 @@ async def test_an_unknown_command_is_a_usage_error_with_suggestions(home):
     done = await home.run("sesions", "list")
     assert done.status == 2 and done.out == ""
     assert "sessions" in done.err and "alipes --help" in done.err
-
-
-@pytest.mark.parametrize("word", PLANNED_COMMANDS)
-async def test_planned_commands_say_so(home, word):
-    done = await home.run(word)
-    assert done.status == 2 and "not available yet" in done.err
 
 
 async def test_a_closed_pipe_is_not_an_error(home):

@@ -61,6 +61,7 @@ async def test_the_server_of_a_folder_is_used_once_it_is_accepted(home, tmp_path
     config = world_server(tmp_path / "notes")
     entry = {"command": config.command, "args": [*config.args]}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"world": entry}}))
+    await home.run("config", "set", "mcp.wait", "60")  # a busy machine starts it late
     first = await home.run("ask", "-m", "scripted", "hello")
     assert first.status == 0 and not any((tmp_path / "notes").iterdir())
     assert "not accepted: world" in (await home.run("doctor", "--json")).out

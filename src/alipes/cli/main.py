@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from alipes.cli.terminal.start import RunSession
     from alipes.features.feature import CliCommand
 
-PLANNED_COMMANDS = {"import": "importing the homes of other agents is not available yet"}
-
 
 def run_and_exit() -> None:
     """The `alipes` command: run `main` and exit even if a thread of a plugin still waits."""
@@ -145,7 +143,7 @@ def list_commands() -> "tuple[CliCommand, ...]":
 
 def command_names() -> tuple[str, ...]:
     """Names that plugins may not use."""
-    return (*(command.name for command in list_commands()), *PLANNED_COMMANDS)
+    return tuple(command.name for command in list_commands())
 
 
 def _core_commands() -> "tuple[CliCommand, ...]":
@@ -245,9 +243,6 @@ def _install_extra(name: str, extra: str, missing: str) -> bool:
 
 def _run_other(name: str, argv: list[str], given: list[str]) -> int:
     """Run a command of a plugin, or ask: a sentence, or several words whose first is not like a command."""
-    if name in PLANNED_COMMANDS:
-        sys.stderr.write(f"alipes {name}: {PLANNED_COMMANDS[name]}.\n")
-        return 2
     question = [*given, name, *argv]
     if not name.replace("-", "").replace("_", "").isalnum():
         return _run_command("ask", question)

@@ -26,9 +26,9 @@ NoticeMode: TypeAlias = Literal["", "answered", "kept"]
 """For a message from alipes itself: `answered` if the model replies to it, `kept` if it is only recorded."""
 
 
-SCHEDULED = "schedule"
 ASKED = "ask-"
 """Start of the names of conversations that `alipes ask` begins."""
+SCHEDULED = "schedule"
 """The platform of the conversations of scheduled jobs; it has no chat and no screen."""
 SCHEDULED_PREFIX = f"agent:main:{SCHEDULED}:"
 """The start of their session keys."""

@@ -69,7 +69,8 @@ async def test_a_file_is_uploaded_and_sent_with_a_message(tmp_path: Path):
         shown = (await seen(api, "/sessions/talk/messages"))["messages"][0]
         assert shown["text"] == "see this"
         assert [(each["name"], each["details"]) for each in shown["attached"]] == [
-            ("no_tes.txt", "text/plain, 6 bytes")
+            ("no_tes.txt", "text/plain, 6 bytes"),
+            ("a.png", f"image/png, {len(PNG)} bytes"),
         ]
         assert [each["type"] for each in shown["images"]] == ["image/png"]
         theirs = await api.ask("POST", "/runs", {"input": "x", "files": [file["id"]]}, by="bob")

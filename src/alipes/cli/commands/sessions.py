@@ -21,7 +21,7 @@ from alipes.console.theme import Theme
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago, format_count, format_size
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
-from alipes.kernel.turns import Usage
+from alipes.kernel.turns import ASKED, Usage
 from alipes.store.export import to_markdown
 from alipes.store.html_export import to_html
 from alipes.store.ports.archive import CLEAN_STEPS, Archive, SessionFacts
@@ -32,7 +32,7 @@ ID = 6
 MAX_RESULT_LINES = 10
 MAX_FOLDER, MAX_MODEL = 24, 20
 """Columns in the list."""
-_GENERATED_NAME = re.compile(r"\d{6}-\d{4}-[0-9a-f]{6}")
+_GENERATED_NAME = re.compile(rf"(?:{ASKED})?\d{{6}}-\d{{4}}-[0-9a-f]{{6}}")
 WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
 
 
