@@ -106,8 +106,7 @@ async def test_attachment(surface, room, fake_model):
     await room.say("and this?", file=File("notes.txt", "text/plain", b"one line\n"))
     await room.sees("A white dot.", "It has one line.")
     await room.say("send me the report")
-    await room.until(lambda: room.files())
-    assert room.seen()[:3] == ["A white dot.", "It has one line.", "Here it is."]
+    await room.until(lambda: room.files() and room.seen()[:3] == ["A white dot.", "It has one line.", "Here it is."])
     assert room.files() == [("report.csv", b"a;b\n")]
     image = [part for part in fake_model.bodies[0]["messages"][-1]["content"] if part["type"] == "image_url"]
     assert len(image) == 1 and image[0]["image_url"]["url"].startswith("data:image/png;base64,")

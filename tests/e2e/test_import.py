@@ -128,6 +128,7 @@ async def test_search_finds_a_word_of_an_imported_message(home, source):
         assert "In [2016] it was 21 kg." in compacted.out
 
 
+@pytest.mark.deadline(300)
 @pytest.mark.parametrize("api", WIRES)
 async def test_every_conversation_can_be_continued_with_every_api(home, source, api):
     async with ModelServer([Say(f"Answer {number}.") for number in range(16)]) as model:
