@@ -129,8 +129,8 @@ ASK_FIX = "the test fails, can you fix it?"
 SCENES: dict[str, Scene] = {
     "welcome": Scene(
         "The first screen",
-        "A name, a sentence, three things to try, and the way to a real model. After your first message only the "
-        "first line is shown.",
+        "A name, a sentence, three things to try, and the way to a real model. Once you have sent a message, the "
+        "next starts show only its first line.",
         (("until", "embedded/smollm2"), ("until", "1 minute")),
     ),
     "terminal": Scene(

@@ -65,6 +65,21 @@ async def test_the_demo_model_says_what_it_is_and_does_not_pretend_to_act(home):
         await terminal.until("I did not do that.")
 
 
+async def test_what_is_shown_names_the_program_by_the_path_it_was_started_with(home, tmp_path):
+    """After `make run` there is no `alipes` on the PATH."""
+    program = tmp_path / "venv" / "alipes"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom alipes.cli.main import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    env = home.environ()
+    async with TerminalProcess.running((), env, home.path.parent, start=(str(program),)) as terminal:
+        await terminal.until("  embedded/")
+        terminal.type("/doctor" + ENTER)
+        await terminal.until("`venv/alipes doctor` checks this machine; `!venv/alipes doctor` runs it here.")
+        terminal.type("/logout" + ENTER)
+        await terminal.until("`venv/alipes config unset NAME`")
+
+
 async def test_a_key_is_saved_by_enter_alone(home):
     """B30: `config set NAME -` ends with Enter, and the shell does not receive a Ctrl-D."""
     async with TerminalProcess.running(

@@ -16,6 +16,7 @@ from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import strip_object_addresses
 from alipes.runtime.log_file import open_log
 from alipes.runtime.process_setup import TOO_MANY_FILES
+from alipes.runtime.program_name import name_program
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def _load_settings() -> Settings | None:
 
 def _print(sentence: str) -> None:
     if sys.stderr is not None:
-        text = f"alipes: {strip_object_addresses(sentence)}"
+        text = f"alipes: {name_program(strip_object_addresses(sentence))}"
         width = terminal_width(sys.stderr)
         lines = text.split("\n") if not width else _wrap(text, width)
         sys.stderr.write("".join(f"{line}\n" for line in lines))

@@ -234,9 +234,11 @@ def _install_extra(name: str, extra: str, missing: str) -> bool:
     """True if what the command lacks has been installed."""
     from alipes.config.extras import install_command, is_installed  # noqa: PLC0415
     from alipes.console.extras import offer_extra  # noqa: PLC0415
+    from alipes.runtime.program_name import name_program  # noqa: PLC0415
 
     if is_installed(extra):  # but not all that it needs itself
-        sys.stderr.write(f"alipes {name} needs the package {missing}: run `{install_command(extra)}`\n")
+        command = name_program(f"`{install_command(extra)}`")
+        sys.stderr.write(f"alipes {name} needs the package {missing}: run {command}\n")
         return False
     return offer_extra(extra)
 

@@ -14,6 +14,7 @@ from alipes.console.caller import is_agent_child
 from alipes.console.stdio import is_terminal
 from alipes.kernel.errors import ConfigError, MissingExtra
 from alipes.runtime.packages import InstallError, install
+from alipes.runtime.program_name import name_program
 
 WIDTH = 72
 
@@ -67,7 +68,7 @@ def offer_extra(name: str) -> bool:
     if extras.is_installed(name):
         return True
     if not _may_install(name):
-        sys.stderr.write(f"{extras.explain_missing(name)}\n")
+        sys.stderr.write(f"{name_program(extras.explain_missing(name))}\n")
         return False
     install_extras((name,))
     return True

@@ -12,6 +12,7 @@ from typing import TextIO
 
 from alipes.config.environment import Variables
 from alipes.console.render import DIM, PLAIN, RED, sanitize
+from alipes.runtime.program_name import name_program
 
 log = logging.getLogger(__name__)
 WRITE_SIZE = 4096  # PIPE_BUF: a writable descriptor accepts this much at once
@@ -104,6 +105,7 @@ class StandardStreams:
 
     def note(self, line: str) -> None:
         self._out.flush_now()
+        line = name_program(line)
         if self._colour:
             line = f"{RED if line.startswith('alipes: ') else DIM}{line}{PLAIN}"
         self._err.write(line + "\n")

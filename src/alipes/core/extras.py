@@ -16,6 +16,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.turns import Turn
 from alipes.plugins.interruption.attribution import TURN
+from alipes.runtime.program_name import name_program
 
 TERMINAL = "terminal"
 YES, NO = "yes", "no"
@@ -77,7 +78,7 @@ class ExtraInstaller:
             if obstacle := packages.find_obstacle():
                 raise ToolError(f"{extras.describe_need(name)}. {obstacle}")
             if not await self._may_install(name, turn):
-                raise ToolError(extras.explain_missing(name))
+                raise ToolError(name_program(extras.explain_missing(name)))
             self._notify(f"{extras.describe_need(name)}: installing now.", turn)
             await self._install(name)
 
@@ -100,10 +101,10 @@ class ExtraInstaller:
         try:
             await self._run(extras.select_requirements((name,)))
         except ToolError as error:
-            raise ToolError(f"{error} The command is `{extras.install_command(name)}`.") from error
+            raise ToolError(name_program(f"{error} The command is `{extras.install_command(name)}`.")) from error
         importlib.invalidate_caches()
         if not self.is_installed(name):
-            raise ToolError(f"{extras.explain_missing(name)} It was tried now, without success.")
+            raise ToolError(name_program(f"{extras.explain_missing(name)} It was tried now, without success."))
         await asyncio.to_thread(extras.remember_added, Path(self._root), (name,))
 
 

@@ -25,6 +25,7 @@ from alipes.console.width import display_width
 from alipes.core.app import App
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import EFFORT_LEVELS, Inbound
+from alipes.runtime.program_name import name_program
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import (
     CommandReply,
@@ -218,7 +219,7 @@ class TerminalCommands:
         said = truncate(to_one_line(typed.shown), columns - 2, style.more)
         rows = [apply_style(f"{style.prompt} {said}", style.faint)]
         sgr = style.bad if reply.failed else ""
-        for line in sanitize(reply.text).split("\n") if reply.text else ():
+        for line in name_program(sanitize(reply.text)).split("\n") if reply.text else ():
             if reply.diff:
                 rows += _format_diff_line(line, columns, style)
             else:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from alipes import __version__
 from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
 from alipes.kernel.turns import Inbound
@@ -93,14 +94,14 @@ OTHER_NAMES = {"plan": ("mode", "plan")}
 """Commands of other agents that are one of ours with an argument."""
 POINTERS = {
     "config": "`alipes config` shows and changes settings; /setup chooses a provider and a model.",
-    "doctor": "`alipes doctor` checks this machine; !alipes doctor runs it here.",
+    "doctor": "`alipes doctor` checks this machine; `!alipes doctor` runs it here.",
     "login": "/setup adds a provider with its key; keys are kept in .env in the home of alipes.",
     "logout": "Remove the key with `alipes config unset NAME`; /setup chooses another provider.",
     "theme": "Set terminal.theme to dark or light: `alipes config set terminal.theme light`.",
     "vim": "Set terminal.editing to vim: `alipes config set terminal.editing vim`.",
     "tree": "/branch continues in a copy, /sessions lists the copies, /rewind goes back to an earlier message.",
     "add-dir": "Add the folder to sandbox.write: `alipes config set sandbox.write FOLDER`.",
-    "version": "`alipes --version` shows the version; so does the first line here.",
+    "version": f"alipes {__version__}",
     "hooks": "Hooks are shell commands or plugins: [hooks] in config.toml; /plugins lists what is loaded.",
     "share": "/export FILE.html writes this conversation as a page that you can pass on.",
     "feedback": "Report problems at the project's issue tracker; `alipes doctor` collects the facts.",

@@ -19,6 +19,7 @@ from alipes.console.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.messages import Message, ToolCall, ToolResult
+from alipes.runtime.program_name import name_program
 
 THINKING_ROWS = 3
 """Rows of thinking shown while it streams; one row remains afterwards."""
@@ -303,7 +304,7 @@ class TranscriptView:
     def _format_note(self, text: str, *, bad: bool = False) -> list[str]:
         style = self._style.bad if bad else self._style.faint
         rows: list[str] = []
-        for line in sanitize(text).split("\n"):
+        for line in name_program(sanitize(text)).split("\n"):
             mark = "  " if rows else apply_style(self._style.note, style) + " "
             rows += wrap_text(line, self._columns, style, mark, "  ")
         return rows
