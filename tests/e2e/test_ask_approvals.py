@@ -80,7 +80,7 @@ async def test_at_a_pipe_a_risky_call_is_refused_and_an_edit_in_the_project_is_n
         done = await home.run("ask", "push it")
     assert done.out == "Well.\n" and "nobody is available to approve it" in server.bodies[1]["messages"][-1]["content"]
     assert (tmp_path / "new.txt").exists()
-    assert "denied: it force-pushes, which needs approval (use --yes)" in done.err.splitlines()[1]
+    assert "  denied: force-push needs approval (use --yes)" in done.err.splitlines()[1]
 
 
 async def test_plan_mode_of_ask_changes_nothing(home, tmp_path):

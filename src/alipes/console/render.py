@@ -105,7 +105,7 @@ def format_result(call: ToolCall, result: ToolResult, seconds: float, width: int
     """The outcome and the duration of a call; if it failed, also its text."""
     from alipes.kernel.tool_labels import describe_outcome, problem_of  # noqa: PLC0415
 
-    took = f"{seconds:.1f} s" if seconds >= 0.1 else ""
+    took = f"{seconds:.1f} s" if seconds >= 0.1 and result.outcome != "denied" else ""
     line = ", ".join(word for word in (describe_outcome(call, result), took) if word)
     problem = "" if result.outcome == "ok" else problem_of(result)
     return to_one_line(f"{line}: {problem}" if problem else line, width)

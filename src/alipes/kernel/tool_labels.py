@@ -93,7 +93,8 @@ def problem_of(result: ToolResult) -> str:
         return result.text
     text = _FOR_MODEL.split(result.text.removeprefix("Not run: "), maxsplit=1)[0]
     if found := _NOBODY.match(text):
-        return f"{found[1]}, which needs approval (use --yes)"
+        named = "force-push needs" if found[1] == "it force-pushes" else f"{found[1]}, which needs"
+        return f"{named} approval (use --yes)"
     return "" if _BY_PERSON in text else text
 
 
