@@ -113,6 +113,24 @@ async def test_a_git_remote_that_the_sandbox_hides_is_explained(home):
     )
 
 
+async def test_a_file_that_the_sandbox_hides_and_file_tools_see_is_explained(home):
+    (other := home.path.parent / "other").mkdir()
+    (other / "README.md").write_text("theirs\n")
+    note = "is in the home, outside of the project: the sandbox hides it. The file tools see it]"
+    *commands, missing, read = await ask(
+        home,
+        use("terminal", command="cat ../other/README.md"),
+        use("terminal", command="cd ~/other"),
+        use("terminal", command="python3 -c 'open(\"../other/README.md\")'"),
+        use("terminal", command="cat missing.txt ~/.netrc /srv/missing"),
+        use("read_file", path="../other/README.md"),
+    )
+    for shown, path in zip(commands, (other / "README.md", other, other / "README.md"), strict=True):
+        assert shown.endswith(f"[{path} {note}"), shown
+    assert "No such file" in missing and "hides" not in missing
+    assert read.startswith("theirs")
+
+
 async def test_file_tools_and_commands_see_the_same_temporary_files(home):
     _, read, shown = await ask(
         home,

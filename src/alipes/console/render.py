@@ -108,7 +108,8 @@ def format_result(call: ToolCall, result: ToolResult, seconds: float, width: int
     took = f"{seconds:.1f} s" if seconds >= 0.1 and result.outcome != "denied" else ""
     line = ", ".join(word for word in (describe_outcome(call, result), took) if word)
     problem = "" if result.outcome == "ok" else problem_of(result)
-    return to_one_line(f"{line}: {problem}" if problem else line, width)
+    whole = "`alipes install " in problem  # the command is at its end
+    return to_one_line(f"{line}: {problem}" if problem else line, 0 if whole else width)
 
 
 def format_resumption(started: turns.TurnStarted) -> str:

@@ -33,6 +33,8 @@ _SEARCH_MORE = lazy_pattern(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
 _CHANGE = lazy_pattern(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
 _PAGE_SIZE = lazy_pattern(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILINE)
 _FOR_MODEL = lazy_pattern(r"\s*(?:\(rule: [^)]*\)\s*)?(?:Do not try to work around|Finish your investigation)")
+_MARKS = lazy_pattern(r"^</?untrusted\b[^>\n]*>(?:\n|\Z)", re.MULTILINE)
+"""Tags around the words of others, which are for the model."""
 _BY_PERSON = "; denied by the user"
 """In the result of a call that a person did not allow, who has seen why it was risky."""
 _NOBODY = lazy_pattern(r"(.+?)(?:, which [^;]*)? \(rule: [^)]*\); nobody is available to approve it")
@@ -90,7 +92,7 @@ def find_problem(result: ToolResult) -> str:
 def problem_of(result: ToolResult) -> str:
     """The text of a result that is not ok, without what only the model has to know."""
     if result.outcome != "denied":
-        return result.text
+        return _MARKS.sub("", result.text).rstrip("\n")
     text = _FOR_MODEL.split(result.text.removeprefix("Not run: "), maxsplit=1)[0]
     if found := _NOBODY.match(text):
         named = "force-push needs" if found[1] == "it force-pushes" else f"{found[1]}, which needs"

@@ -23,6 +23,7 @@ from alipes.kernel.turns import (
     TurnStarted,
     Usage,
 )
+from alipes.kernel.untrusted import mark_untrusted
 
 LS = ToolCall("c1", "terminal", {"command": "ls -la", "timeout": 5})
 DONE = TurnEnded("t1", "answered")
@@ -241,6 +242,16 @@ def test_sizes_have_a_fitting_unit(count, words):
 )
 def test_an_unknown_price_is_not_zero(cost, words):
     assert render.format_cost(cost) == words
+
+
+def test_a_failure_is_printed_without_marks_and_with_the_command_that_installs_what_is_missing():
+    why = (
+        f"http://x/{'p' * 90} was not read: Reading web pages needs 11 more packages (21 MB): run `alipes install web`."
+    )
+    failed = ToolFinished(LS, ToolResult("c1", mark_untrusted(why, "web_extract"), "failed"), 0.0)
+    assert seen(failed)[1][-1] == f"  failed: {why}"
+    long = ToolFinished(LS, ToolResult("c1", "word " * 100, "failed"), 0.0)
+    assert len(seen(long)[1][-1]) <= 102
 
 
 def test_a_denial_is_printed_whole_and_a_plan_with_its_items():

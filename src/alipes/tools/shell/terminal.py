@@ -18,6 +18,8 @@ from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child
 from alipes.runtime.redaction import split_ready
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, ExpectsCommands, HostBackend
+from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.project import project_root
 from alipes.tools.common import Places, int_argument, make_schema
 from alipes.tools.shell.background import (
     BackgroundProcess,
@@ -39,6 +41,9 @@ DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
 DEFAULT_LINES = 200
 ANSWER_POLL_S = 0.2
 _NO_REPOSITORY = lazy_pattern(r"'([^'\n:]+)' does not appear to be a git repository")
+_NO_FILE = lazy_pattern(
+    r"([^\s:'\"]+)['\"]?: No such file or directory|[Nn]o such file or directory[^'\n]{0,20}'([^'\n]+)'"
+)
 _PARAMETERS = {
     "command": "string",
     "timeout": "integer: seconds, max 600",
@@ -179,7 +184,7 @@ class TerminalTool:
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
         said = dict.fromkeys(filter(None, (*child.notes, child.refusal)))
         notes = "".join(f"\n[{note}]" for note in said if not (child.was_ended and note == child.refusal))
-        notes += _explain_missing_repository(text, workdir, scope)
+        notes += self._explain_missing_path(text, workdir, scope) if status != "exit code 0" else ""
         notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
@@ -229,6 +234,21 @@ class TerminalTool:
         running = self._background.describe_running(session) if failed else ""
         notes = self._background.report_finished(session), running and f"running {running}"
         return "".join(f"\n[{note}]" for note in notes if note)
+
+    def _explain_missing_path(self, output: str, workdir: str, scope: CommandScope) -> str:
+        """A note about a path in the home, outside of the project: commands in a sandbox see an empty home."""
+        if remote := _explain_missing_repository(output, workdir, scope):
+            return remote
+        home = self._env.get("HOME", "")
+        if self._backend.name != "sandbox" or scope.outside or not home:
+            return ""
+        for found in _NO_FILE.finditer(output):
+            path = os.path.normpath(os.path.join(workdir, os.path.expanduser(found[1] or found[2])))
+            name = path.removeprefix(home.rstrip("/") + "/")
+            if name == path or name.startswith(".") or is_inside(path, project_root(scope.workdir, home, home)):
+                continue
+            return f"\n[{path} is in the home, outside of the project: the sandbox hides it. The file tools see it]"
+        return ""
 
     def _resolve_workdir(self, given: Json, scope: CommandScope) -> str:
         """The working directory, as the command sees it."""
