@@ -32,7 +32,7 @@ async def test_help_wraps_descriptions_beside_the_commands(home):
     row = next(number for number, row in enumerate(rows) if row.startswith("    /rewind"))
     start = rows[row].index("undo the last turn")
     assert rows[row + 1] == " " * start + rows[row + 1].strip() and rows[row + 1].strip()
-    assert any("list subagents, or stop one" in row for row in rows)
+    assert any("list subagents and other agents; stop a" in row for row in rows)
     wrapped = [row for row in rows if row.startswith(" " * 24) and row.strip()]
     assert all(len(row) <= 80 for row in rows) and len(wrapped) < 36
 

@@ -489,7 +489,7 @@ async def open_models(settings: Settings) -> AsyncIterator[tuple[ClientScope, Mo
         yield scope, models
 
 
-PROBE_TIMEOUT_S = 0.3
+PROBE_TIMEOUT_S = 1.0
 """Seconds for a local server to answer; a closed port fails at once."""
 _TITLES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 _OWN_PORTS = ("ollama", "lmstudio")
