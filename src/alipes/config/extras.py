@@ -154,6 +154,14 @@ def select_requirements(names: Iterable[str], *, core: bool = False) -> str:
     return "".join(sorted(pin.block for pin in pins))
 
 
+def select_missing(names: Iterable[str]) -> str:
+    """The exact requirements that are not installed; all of them if packages were installed otherwise."""
+    names = tuple(names)
+    missing = {package for name in names for package in list_missing(name)}
+    pins = [pin for pin in _select(names) if pin.name in missing or not missing]
+    return "".join(sorted(pin.block for pin in pins))
+
+
 def is_installed(name: str) -> bool:
     return all(find_spec(module) is not None for module in EXTRAS[name].modules)
 

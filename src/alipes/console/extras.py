@@ -23,7 +23,7 @@ def install_extras(names: Iterable[str]) -> None:
     """Install what they need, in the pinned versions, and remember them. Raises ConfigError."""
     names = tuple(names)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(extras.select_requirements(names))
+        file.write(extras.select_missing(names))
         file.flush()
         try:
             install(Path(file.name), _show)

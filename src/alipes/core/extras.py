@@ -99,7 +99,7 @@ class ExtraInstaller:
 
     async def _install(self, name: str) -> None:
         try:
-            await self._run(extras.select_requirements((name,)))
+            await self._run(extras.select_missing((name,)))
         except ToolError as error:
             raise ToolError(name_program(f"{error} The command is `{extras.install_command(name)}`.")) from error
         importlib.invalidate_caches()

@@ -54,6 +54,15 @@ def test_the_sentence_has_purpose_packages_size_and_command(monkeypatch):
     assert extras.explain_missing("email") == "Mail needs the package aiosmtplib (1 MB): run `alipes install email`."
 
 
+def test_only_the_packages_that_are_missing_are_installed(monkeypatch):
+    monkeypatch.setattr(extras, "list_missing", lambda name: {"web": ("lxml",), "email": ("aiosmtplib",)}[name])
+    assert [line.split("==")[0] for line in extras.select_missing(["web", "email"]).splitlines() if "==" in line] == [
+        *("aiosmtplib", "lxml")
+    ]
+    monkeypatch.setattr(extras, "list_missing", lambda name: ())
+    assert extras.select_missing(["web"]) == extras.select_requirements(["web"])
+
+
 def test_what_is_installed_is_remembered_in_the_home(tmp_path):
     assert extras.read_added(tmp_path) == ()
     extras.remember_added(tmp_path, ["web"])
