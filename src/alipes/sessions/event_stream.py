@@ -4,6 +4,7 @@ The bus may lose events and the process that runs a turn may die: the journal fi
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
@@ -156,6 +157,8 @@ class SessionFollower:
         self.key = key
         self._sessions, self._store, self._on_event = sessions, store, on_event
         self._turns: dict[str, TurnProgress] = {}
+        self._since = time.time()
+        """A turn that began later, in this process, is no resumed one."""
         self.subscribed = asyncio.Event()
         """Set once no event can be missed."""
         self.caught_up = asyncio.Event()
@@ -171,8 +174,9 @@ class SessionFollower:
                 for turn in unfinished:
                     if turn.started_at is None:
                         on_queued(turn)
-                for id in {*self._turns, *(turn.id for turn in unfinished if turn.started_at is not None)}:
-                    await self._catch_up(id)
+                began = {turn.id: turn.started_at for turn in unfinished if turn.started_at is not None}
+                for id in {*self._turns, *began}:
+                    await self._catch_up(id, is_left=began.get(id, 0.0) < self._since)
                 self.caught_up.set()
                 if any(not turn.held for turn in unfinished):
                     await self._sessions.wake(self.key)
@@ -206,14 +210,15 @@ class SessionFollower:
             progress.attempt = attempt
             self._on_event(turn, Retracted("the process that ran it exited"))
 
-    async def _catch_up(self, turn: str) -> None:
+    async def _catch_up(self, turn: str, *, is_left: bool) -> None:
+        """`is_left`: it began before."""
         facts = await self._store.archive.turn(turn)
         progress = self._turns.get(turn)
         if progress is None:
             if facts is None:
                 return
-            attempt = facts.attempts
-            if facts.ending is None and await self._store.turns.holder(self.key) in (None, self._store.host):
+            attempt, is_left = facts.attempts, is_left and facts.ending is None
+            if is_left and await self._store.turns.holder(self.key) in (None, self._store.host):
                 attempt = max(2, attempt)  # we are about to resume it, or just did
             progress = self._turns[turn] = TurnProgress(attempt)
             text = "" if facts.inbound.notice else facts.inbound.text

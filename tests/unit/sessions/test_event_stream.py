@@ -112,6 +112,18 @@ async def test_a_turn_that_began_before_is_reported_from_the_journal_and_nothing
         assert reported[1:] == [Said(user("message 1")), Said(ANSWER), Said(ANSWER)]
 
 
+async def test_a_turn_that_begins_before_anything_was_read_is_not_resumed(home):
+    """A message that is typed while the terminal starts."""
+    async with open_store(home) as store:
+        seen = Seen(store)
+        await accept(store)
+        turn = await store.turns.claim_next(PLACE.key)
+        await store.turns.record(turn, Said(user("message 1")))
+        async with seen.running():
+            reported = await seen.until(2)
+        assert reported == [TurnStarted(turn.id, turn.session, 1, "message 1"), Said(user("message 1"))]
+
+
 async def test_when_the_publisher_goes_away_the_journal_tells_the_rest(home):
     async with open_store(home) as store:
         id = await accept(store)
