@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from alipes.agent import loop, tool_calls
+from alipes.features.schedules.store import runs
 from alipes.features.schedules.store.rows import RUN_COLUMNS, run_from_row
 from alipes.features.schedules.store.runs import ScheduleRunStore
 from alipes.gateway import platform_runner
@@ -64,6 +65,16 @@ KILLED_JOBS = PlanProfile(
     exit_kinds=("crash",),
     crash_counts=(4,),
     crash_within=(300,),
+    job_chance=1.0,
+)
+BROKEN_JOBS = PlanProfile(
+    verbs=("echo",),
+    chats=(1,),
+    stop_chance=0.0,
+    crash_chance=0.0,
+    fault_chance=1.0,
+    endpoints=("model",),
+    fault_kinds=("odd",),
     job_chance=1.0,
 )
 SENT = PlanProfile(verbs=("send",), stop_chance=0.5, crash_chance=0.3, fault_chance=0.0)
@@ -374,6 +385,11 @@ def _(patch: Patch) -> None:
         return tuple(keys)
 
     patch.setattr(ScheduleRunStore, "start_waiting", start_apart)
+
+
+@_rule("a job that is tried again continues its failed run", BROKEN_JOBS)
+def _(patch: Patch) -> None:
+    patch.setattr(runs, "_find_failure", lambda _db, _run: "")
 
 
 # --- questions

@@ -32,7 +32,7 @@ from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import ToolError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.ports import Tool, ToolContext, ToolSpec
 from alipes.kernel.turns import Address, Turn
 from alipes.platforms.telegram.platform import TelegramPlatform
 from alipes.platforms.telegram.settings import TelegramConfig
@@ -78,6 +78,9 @@ class Models:
 
     async def default(self) -> ModelChoice:
         return ModelChoice(model="sim/m", why="only model")
+
+    def own_tools(self, _name: str) -> Mapping[str, Tool]:
+        return {}
 
     async def open(self, name: str) -> Backend:
         return Backend(name=name, model="m", provider=self._provider, facts=self._facts)
