@@ -1,4 +1,4 @@
-"""`alipes acp` behind the client of the protocol package, behind acpx, and behind raw pipes."""
+"""`alipes acp` behind the client of the protocol package, behind acpx, the example of the TypeScript SDK, and raw pipes."""
 
 import asyncio
 import base64
@@ -35,7 +35,9 @@ from tests.world.model_server import Call, Calls, ModelServer, Reply, Say, Stall
 pytestmark = pytest.mark.deadline(120)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 PUSH = Calls((Call("terminal", {"command": "git push --force 2>/dev/null; touch pushed"}),))
-ACPX = ROOT / ".services/node_modules/.bin/acpx"
+MODULES = ROOT / ".services/node_modules"
+ACPX = MODULES / ".bin/acpx"
+EXAMPLE = MODULES / "@agentclientprotocol/sdk/dist/examples/client.js"
 
 
 @pytest.fixture
@@ -376,6 +378,30 @@ async def test_acpx_talks_to_it(home: Home, work: Path, tmp_path: Path):
         skip(f"acpx refuses this version of Node: {done.err.strip()[:200]}")
     assert done.status == 0, done.err
     assert "Good morning." in done.out and "agent_message_chunk" in done.out and (work / "pushed").exists()
+
+
+@pytest.mark.service
+async def test_the_example_of_the_typescript_sdk_talks_to_it(home: Home, work: Path, tmp_path: Path):
+    """It starts its agent with `npx`: ours is called so here."""
+    if not EXAMPLE.exists() or not shutil.which("node"):
+        skip("the TypeScript SDK is not installed (make services)")
+    (tmp_path / "bin").mkdir()
+    npx = tmp_path / "bin" / "npx"
+    npx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m alipes acp\n')
+    npx.chmod(0o755)
+    async with ModelServer((PUSH, Say("Good morning."))) as model:
+        home.use(model)
+        process = await asyncio.create_subprocess_exec(
+            *("node", str(EXAMPLE)),
+            env=home.environ(PATH=f"{npx.parent}:{os.environ['PATH']}"),
+            cwd=work,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        done = await wait_finished(process, b"1\n")
+    assert "Permission requested" in done.out and "Good morning." in done.out, done
+    assert "Agent completed with: end_turn" in done.out and (work / "pushed").exists()
 
 
 async def test_an_editor_that_does_not_name_itself_gets_the_older_updates_only(home: Home, work: Path):
