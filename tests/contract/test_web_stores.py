@@ -1,5 +1,7 @@
 """Contract of what the HTTP API stores: keys, webhooks, browsers, runs, responses, histories, pages of messages."""
 
+from functools import partial
+
 import pytest
 
 from alipes.features.webhooks.store import Webhook, WebhookStore
@@ -185,6 +187,27 @@ async def test_a_message_after_an_unknown_turn_is_refused(opened):
     async with opened() as store:
         with pytest.raises(HistoryMismatch):
             await store.api_history.admit_continuation(Continuation(Inbound("2", ANN, "ann", "on"), after="nothing"))
+
+
+async def test_the_turn_that_a_request_repeats_is_found_while_it_runs_and_afterwards(opened):
+    async with opened() as store:
+        find = partial(store.api_history.find_copy, "api", "chat:aa:", within=600.0)
+        await store.turns.accept(Inbound("chat:ab:1", BOB, "bob", "hello"))
+        assert await find() is None
+        admitted = await store.api_history.admit_continuation(Continuation(Inbound("chat:aa:1", ANN, "ann", "hello")))
+        assert (await find()).turn == admitted.turn
+        turn = await store.turns.claim_next(admitted.address.key)
+        assert (await find()).turn == admitted.turn
+        await store.turns.finish(turn, "answered", "")
+        assert (await find()).session == admitted.session
+        assert await store.api_history.find_copy("api", "chat:aa:", within=-600.0) is None
+
+
+async def test_a_turn_that_ended_because_its_client_left_is_not_found(opened):
+    async with opened() as store:
+        admitted = await store.api_history.admit_continuation(Continuation(Inbound("chat:aa:1", ANN, "ann", "hello")))
+        await store.turns.finish(await store.turns.claim_next(admitted.address.key), "stopped", "disconnected")
+        assert await store.api_history.find_copy("api", "chat:aa:", within=600.0) is None
 
 
 async def test_a_page_has_the_newest_messages_in_order(opened):

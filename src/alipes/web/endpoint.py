@@ -1,5 +1,6 @@
 """API endpoints as values, JSON responses, and errors as problem+json (RFC 9457) or in OpenAI's format."""
 
+import asyncio
 import http
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -7,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -56,6 +57,8 @@ class ApiCall(Struct, frozen=True):
     """An instance of the endpoint's `body` type."""
     query: Any = None
     """An instance of the endpoint's `query` type."""
+    arrived: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    """By the clock of the loop."""
 
     @property
     def path(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from alipes.web.endpoint import ApiCall
+from alipes.web.endpoint import ApiCall, HttpProblem
 
 JOIN_WITHIN_S = 600.0
 """A retry gets the answer of a turn that ended this long ago."""
@@ -37,11 +37,22 @@ class ClientRequest(Struct, frozen=True):
         return self.leaves_at is not None and asyncio.get_running_loop().time() >= self.leaves_at
 
 
+def client_left_problem() -> HttpProblem:
+    return HttpProblem(499, "the client disconnected before the answer", code="client_left")
+
+
+async def refuse_left(call: ApiCall, client: ClientRequest) -> None:
+    """No turn for a client that has waited too long already, as for a document: its retry begins one. Raises
+    `HttpProblem`."""
+    if client.has_timed_out and await call.request.is_disconnected():
+        raise client_left_problem()
+
+
 def read_request(call: ApiCall) -> ClientRequest:
     sent = msgspec.json.encode((call.caller.name, call.request.url.path, call.body))
     headers = call.request.headers
     limit = next((seconds for name in _LIMITS if (seconds := _number(headers, name))), None)
-    leaves_at = None if limit is None else asyncio.get_running_loop().time() + limit - _EARLY_S
+    leaves_at = None if limit is None else call.arrived + limit - _EARLY_S
     return ClientRequest(hashlib.sha256(sent).hexdigest()[:32], int(_number(headers, _COUNT)), leaves_at)
 
 

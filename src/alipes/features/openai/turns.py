@@ -17,7 +17,7 @@ from alipes.config.extras import is_installed
 from alipes.config.settings import OnTimeout
 from alipes.core.app import App
 from alipes.features.openai.requests import OutputFormat, ParsedRequest, conversation_hash
-from alipes.features.openai.retries import JOIN_WITHIN_S, ClientRequest, read_request
+from alipes.features.openai.retries import JOIN_WITHIN_S, ClientRequest, client_left_problem, read_request, refuse_left
 from alipes.features.openai.steps import ToolSteps
 from alipes.kernel.errors import (
     ContextTooLong,
@@ -367,6 +367,7 @@ class OpenAiTurns:
         )
         try:
             async with self._admission.open_slot(caller):
+                await refuse_left(call, client)
                 placed = await self._seeding.admit_continuation(placement)
         except HistoryMismatch as error:
             status = 409 if error.code == "conversation_locked" else 400
@@ -426,7 +427,7 @@ class OpenAiTurns:
             if record.ended is None:
                 await self.leave(api_turn)
         if disconnected:
-            raise HttpProblem(499, "the client disconnected before the answer", code="client_left")
+            raise client_left_problem()
         return record
 
     async def leave(self, api_turn: OpenAiTurn, *, answered: bool = False) -> None:

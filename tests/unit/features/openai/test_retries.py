@@ -4,7 +4,11 @@ import asyncio
 
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from starlette.requests import Request
 
+from alipes.features.openai.retries import read_request
+from alipes.plugins.owner import PluginOwner
+from alipes.web.endpoint import ApiCall, Caller
 from tests.unit.agent_harness import Hand, call
 from tests.unit.features.openai.openai_harness import open_desk
 
@@ -26,6 +30,14 @@ def text_of(answer) -> str:
     return (
         found["choices"][0]["message"]["content"] if "choices" in found else found["output"][-1]["content"][0]["text"]
     )
+
+
+async def read_answer(client: AsyncOpenAI, messages: list[dict[str, str]], *, stream: bool) -> str:
+    if not stream:
+        answer = await client.chat.completions.create(model="alipes", messages=messages)
+        return answer.choices[0].message.content
+    chunks = await client.chat.completions.create(model="alipes", messages=messages, stream=True)
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
 
 
 class Line:
@@ -90,23 +102,48 @@ async def test_the_official_client_that_times_out_gets_the_answer_of_one_turn(tm
         hooked = DefaultAsyncHttpxClient(event_hooks={"request": [note]}, trust_env=False)
         options = {"base_url": f"{desk.url}/v1", "api_key": "anns-key", "timeout": 1.0, "max_retries": 20}
         async with AsyncOpenAI(**options, http_client=hooked) as client:
-
-            async def talk() -> str:
-                messages = [{"role": "user", "content": "write a line"}]
-                if not stream:
-                    answer = await client.chat.completions.create(model="alipes", messages=messages)
-                    return answer.choices[0].message.content
-                chunks = await client.chat.completions.create(model="alipes", messages=messages, stream=True)
-                return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
-
             async with asyncio.TaskGroup() as group:
-                talking = group.create_task(talk())
+                messages = [{"role": "user", "content": "write a line"}]
+                talking = group.create_task(read_answer(client, messages, stream=stream))
                 while not line.written:
                     await asyncio.sleep(0.01)
                 if not stream:  # a stream has sent its first event
                     await repeated.wait()
                 line.go.set()
     assert (talking.result(), line.written) == ("Done.", 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_is_prepared_until_its_client_has_left_begins_no_turn(tmp_path, stream):
+    """As with a document that is fetched slowly: the retry may be ready first."""
+    line, slow, requests = Line(), asyncio.Event(), []
+
+    async def before_message(inbound) -> None:
+        requests.append(inbound.id)
+        if len(requests) == 1:
+            await slow.wait()
+
+    async with open_desk(tmp_path, [call("c", "line"), "Done.", call("c", "line"), "Twice."], line.tool) as desk:
+        desk.hooks.add(PluginOwner("test"), before_message, patient=True)
+        options = {"base_url": f"{desk.url}/v1", "api_key": "anns-key", "timeout": 1.0, "max_retries": 20}
+        async with AsyncOpenAI(**options) as client, asyncio.TaskGroup() as group:
+            messages = [{"role": "user", "content": "write a line"}]
+            talking = group.create_task(read_answer(client, messages, stream=stream))
+            while not line.written:
+                await asyncio.sleep(0.01)
+            slow.set()
+            line.go.set()
+        await desk.sessions.wait_idle()
+    assert (talking.result(), line.written, len(requests)) == ("Done.", 1, 2)
+
+
+async def test_the_time_that_a_client_waits_is_counted_from_the_arrival_of_its_request():
+    """Preparing the turn took a part of it."""
+    headers = [(b"x-stainless-read-timeout", b"20.0")]
+    request = Request({"type": "http", "path": CHAT, "method": "POST", "headers": headers, "query_string": b""})
+    now = asyncio.get_running_loop().time()
+    left = [read_request(ApiCall(request, Caller("ann", frozenset()), arrived=now - ago)) for ago in (18, 21)]
+    assert [client.has_timed_out for client in left] == [False, True]
 
 
 async def test_with_the_setting_a_turn_stops_when_its_client_has_waited_too_long(tmp_path):
