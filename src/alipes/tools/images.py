@@ -99,6 +99,8 @@ def _convert(pillow: Any, data: bytes, kind: str) -> PreparedImage:
             upright.thumbnail((MAX_SIDE_PIXELS, MAX_SIDE_PIXELS))
             shown = f", scaled to {upright.width}x{upright.height}" if max(width, height) > MAX_SIDE_PIXELS else ""
             return PreparedImage(_encode(upright, photo), note=note + shown)
+    except pillow.UnidentifiedImageError as error:  # its text names an object of Python
+        raise ToolError("not a readable image: it is damaged, or of an unknown kind") from error
     except (OSError, ValueError, SyntaxError, EOFError, pillow.Image.DecompressionBombError) as error:
         raise ToolError(f"not a readable image: {error}") from error
 

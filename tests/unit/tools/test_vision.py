@@ -106,7 +106,7 @@ def test_svg_is_returned_as_source():
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"no picture", "not a readable image"),
+        (b"no picture", "not a readable image: it is damaged, or of an unknown kind$"),
         (make_image()[:30], "not a readable image"),
         (b"x" * (MAX_IMAGE_BYTES + 1), "maximum"),
         (make_image((9000, 9000), mode="1", colour=0), "too many"),
