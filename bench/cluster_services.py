@@ -43,7 +43,7 @@ async def telegram() -> list[Row]:
     what = f"Telegram, {CHATS} chats, of SQLite's turns/s"
     return [
         Row(what, f"{ours:.1f} turns/s", f"{sqlite:.1f} turns/s", f"{ratio / 100:.2f}", ">= 0.6", ratio >= 60),
-        bounded("warm turn beyond model and messenger, with the way there and back, p50", warm, 8, "ms"),
+        bounded("warm turn beyond model and messenger, with the way there and back, p50", warm, 4, "ms"),
     ]
 
 

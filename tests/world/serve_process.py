@@ -113,6 +113,10 @@ class ServeProcess:
     def cpu(self) -> float:
         return cpu(self.pid)
 
+    def loop_cpu(self) -> float:
+        """CPU seconds of the thread of its event loop so far."""
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
     def resident(self) -> float:
         """Resident megabytes, without its children."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
