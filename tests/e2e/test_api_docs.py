@@ -17,6 +17,11 @@ PROGRAMS = ("curl", "jq", "openssl")
 PATH = program_path(*PROGRAMS)
 
 
+def list_lines(name: str) -> list[str]:
+    """The blocks of shell lines on a page."""
+    return re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / name).read_text(), re.M | re.S)
+
+
 async def run_page(tmp_path: Path, name: str) -> str:
     """Run the shell lines of a page; returns their output. Every route in it must exist."""
     for program in PROGRAMS:
@@ -26,8 +31,7 @@ async def run_page(tmp_path: Path, name: str) -> str:
     async with ModelServer(lambda _body: Say("It is a fine day.")) as model:
         write_settings(home, model)
         async with open_serve(home) as served:
-            lines = "\n".join(re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S))
-            lines = lines.replace("http://127.0.0.1:8742", served.address)
+            lines = "\n".join(list_lines(name)).replace("http://127.0.0.1:8742", served.address)
             head = f'set -euo pipefail\nalipes() {{ "{sys.executable}" -m alipes "$@"; }}\n'
             process = await asyncio.create_subprocess_exec(
                 *("bash", "-c", head + lines),

@@ -7,13 +7,17 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from msgspec import Struct
 
-from alipes.sessions.commands.registry import COMMANDS
+from tests.architecture import test_contributor_pages, test_docs_cli, test_docs_config, test_docs_pages, test_docs_slack
+from tests.contract import test_docs_plugins
+from tests.e2e import test_api_docs, test_openai_api
 from tests.e2e.program import ROOT, Finished, Home, wait_finished
 from tests.e2e.service import open_serve, write_settings
+from tests.world.commands import all_commands
 from tests.world.environment import environment, program_path, require
 from tests.world.model_server import ModelServer, Say
 
@@ -57,16 +61,37 @@ ELSEWHERE = (
 """Blocks that other tests run, by page, line and language."""
 SHOWN = (
     (r"plugin-interruption\.md:\d+ ", "a diagram"),
-    (r"(processes|network|terminal)\.md:\d+ text", "what a terminal shows"),
+    (r"(processes|network|terminal)\.md:\d+ text", "what a terminal shows: the words are in the source"),
     (r"(api|page)\.md:\d+ ", "the settings of a web server of others: brackets are counted"),
     (r"editors\.md:\d+ (lua|elisp)", "the settings of an editor of others: brackets are counted"),
     (r"(skills|templates)\.md:\d+ markdown", "a file of a skill or a template: its head is read"),
     (
         r"(editors|mcp-server|mcp-command)\.md:\d+ json",
-        "the settings of a client: read as JSON, the command must exist",
+        "the settings of a client: read as JSON, with a command or an address of ours",
     ),
 )
 """Blocks that no program of ours runs, and what is checked."""
+
+
+def list_run_elsewhere(home: Path) -> set[str]:
+    """The texts of blocks as the tests of `ELSEWHERE` find them on the pages."""
+    named = [
+        (name, text) for page in test_contributor_pages.PAGES for _, name, text in test_contributor_pages.blocks(page)
+    ]
+    manifest = test_docs_slack.BLOCK.search(test_docs_slack.PAGE.read_text())
+    assert manifest
+    return {
+        *test_docs_cli.PAGES.values(),
+        *test_docs_config.examples(),
+        *test_docs_plugins.TABLES,
+        *(f"# {name}\n{text}" for name, text in (*named, *test_docs_plugins.BLOCKS)),
+        *(lines for name in ("api.md", "admin-api.md") for lines in test_api_docs.list_lines(name)),
+        *(test_openai_api.shown("python", number) for number in range(2)),
+        test_openai_api.shown("yaml"),
+        f"{test_docs_config.reported_problems(home)}\n",
+        *re.findall(r"^```text\n(.*?)^```", (DOCS / "setup.md").read_text(), re.M | re.S),
+        f"{manifest[1]}\n",
+    }
 
 
 def kind_of(block: Block) -> str:
@@ -170,6 +195,22 @@ def test_every_block_is_of_a_kind_that_is_checked():
     assert len([block for block in BLOCKS if kind_of(block) == "shell"]) > 40
 
 
+def test_every_block_that_another_test_runs_is_among_those_which_that_test_finds(tmp_path):
+    run = list_run_elsewhere(tmp_path)
+    assert [block.name for block in BLOCKS if kind_of(block) == "elsewhere" and dedent(block.text) not in run] == []
+
+
+def test_every_fence_on_a_page_begins_or_ends_a_block():
+    """So no block is left out because it is written in another way."""
+    for page in PAGES:
+        fences = len(re.findall(r"^[ >]*(?:```|~~~)", page.read_text(), re.M))
+        assert fences == 2 * len([block for block in BLOCKS if page == find_page(block)]), page
+
+
+def find_page(block: Block) -> Path:
+    return next(place for place in (DOCS / block.page, ROOT / block.page) if place.exists())
+
+
 def test_every_reason_is_used():
     names = [f"{block.name} {block.language}" for block in BLOCKS]
     lines = [line for block in BLOCKS if kind_of(block) == "shell" for line in lines_of(block)]
@@ -185,20 +226,36 @@ def test_every_reason_is_used():
 def test_what_is_only_shown_is_well_formed(block):
     match block.language:
         case "json":
-            for server in find_servers(json.loads(block.text)):
-                assert server.get("args", ["acp"])[0] in ("acp", "mcp", "mcp-server-time")
+            servers = [*find_servers(json.loads(block.text))]
+            assert servers
+            for server in servers:
+                called = (Path(server.get("command", "")).name, *server.get("args", ()))
+                assert called in CALLED or (called == ("",) and server["url"] == "http://127.0.0.1:8742/mcp"), server
         case "markdown":
-            assert re.match(r"---\n(?:[\w-]+: .*\n)+---\n", block.text), block.text
+            assert re.match(r"---\n(?:(?:name|description|model|tools|argument-hint): .*\n)+---\n", block.text), (
+                block.text
+            )
         case "text":
-            assert block.text.isprintable() or "\n" in block.text
+            said = test_docs_pages.source_text()
+            parts = [part.strip() for part in re.split(VALUES, block.text)]
+            assert [part for part in parts if len(part) > 2 and part not in said] == []
         case _:
             text = re.sub(r"#.*", "", block.text)
             assert all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "[]", "()"))
 
 
+CALLED = (("alipes", "acp"), ("alipes", "mcp", "serve"), ("uvx", "mcp-server-time"))
+"""The programs that settings of clients start, with their arguments."""
+VALUES = (
+    r"\n|[\d.,]+ ?%?|[\"▰▱·>*$()\[\]?:]|npm run dev|pip install ruff|pypi\.org|process write|anthropic/claude\S*|"
+    r"\bp1?\b|\besc\b|~/code|\bmain\b|\bfailed\b|passed|200k|\bof\b"
+)
+"""Parts of what a terminal shows that are values of one run."""
+
+
 def find_servers(value: object) -> Iterator[dict]:
     if isinstance(value, dict):
-        if "command" in value:
+        if "command" in value or "url" in value:
             yield value
         for part in value.values():
             yield from find_servers(part)
@@ -257,16 +314,20 @@ async def run_lines(home: Home, folder: Path, lines: list[str], address: str) ->
 
 
 def check_slash(line: str) -> None:
-    name = line.split()[0].removeprefix("/")
-    assert name in {command.name for command in COMMANDS} | OWN or name == "expense-report", line
+    """Its command exists, and has the words of it that are no values."""
+    called, *words = line.removeprefix("/").split()
+    known = {name: command.hint for name, command in all_commands().builtin_commands().items()} | OWN
+    assert called in known, line
+    assert all(word in known[called] for word in words), line
 
 
-OWN = {"setup", "mcp"}
-"""Commands of the terminal, and of features."""
+OWN = {"setup": "", "expense-report": "./june"}
+"""The commands of the terminal, and of the skill on its page."""
 
 
 async def shell(home: Home, folder: Path, command: str, stdin: str) -> Finished:
     head = f'set -euo pipefail\nalipes() {{ "{sys.executable}" -m alipes "$@"; }}\n'
+    head += 'curl() { command curl --fail-with-body "$@"; }\n'
     path = f"{home.path.parent / 'bin'}:{PATH}"
     process = await asyncio.create_subprocess_exec(
         *("bash", "-c", head + command), env=home.environ(PATH=path), cwd=folder, stdin=-1, stdout=-1, stderr=-1
