@@ -4,6 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -77,8 +78,7 @@ def notes_file(workdir: Path) -> Path | None:
 
 
 def _environment(turn: Turn, commands: str, home: Path) -> str:
-    system = os.uname()
-    facts = [f"System: {system.sysname} {system.machine}"]
+    facts = [f"System: {_system()}"]
     if turn.inbound.workdir:
         facts.append(f"Working directory: {turn.inbound.workdir}")
         workdir = turn.inbound.workdir
@@ -90,6 +90,12 @@ def _environment(turn: Turn, commands: str, home: Path) -> str:
     if turn.session_started:  # not the current time: a changing prompt would invalidate every prompt cache
         facts.append(f"This conversation started on {time.strftime('%Y-%m-%d', time.localtime(turn.session_started))}")
     return "\n".join(facts) + "\n"
+
+
+@cache
+def _system() -> str:
+    found = os.uname()
+    return f"{found.sysname} {found.machine}"
 
 
 class _FileCache:

@@ -14,7 +14,7 @@ from alipes.kernel.errors import AlipesError, PluginError
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import ModelReply
 from alipes.plugins.interruption.attribution import MAX_BLOCK, PLUGIN
-from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, start_task
+from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, start_short, start_task
 from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registration import (
     DEFAULT_OPTIONS,
@@ -186,7 +186,8 @@ class HookDispatcher:
             for entry in entries:
                 before = entry.interruptions, entry.watch.clock()
                 entry.first_step = None if left is None else max(left / 2, MIN_FIRST_STEP)
-                start_task(group, self._observe(entry, offered), name=str(entry))
+                start = start_task if entry.waits else start_short
+                start(group, self._observe(entry, offered), name=str(entry))
                 entry.first_step = None
                 if left is not None:
                     left -= entry.watch.clock() - before[1]

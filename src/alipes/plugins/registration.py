@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from opcode import opmap
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -37,6 +38,10 @@ class HookOptions(Struct, frozen=True):
 DEFAULT_OPTIONS = HookOptions()
 
 
+_SEND = opmap["SEND"]
+"""The instruction of `await`, `async with` and `async for`."""
+
+
 class HookEntry:
     """A registered hook. It is watched: blocking the loop is a strike."""
 
@@ -55,6 +60,7 @@ class HookEntry:
         "parameters",
         "second",
         "sync",
+        "waits",
         "watch",
     )
     runs_when_disabled = False
@@ -70,6 +76,9 @@ class HookEntry:
         self.label = name
         """Names it among the callbacks of its plugin."""
         self.sync = not inspect.iscoroutinefunction(hook)
+        code = getattr(hook, "__code__", None)
+        self.waits = self.sync or not owner.permanent or code is None or _SEND in code.co_code[::2]
+        """It may wait for something. Hooks of plugins are taken to."""
         self.off_loop = False
         """It blocked the event loop once or was interrupted: from then on it runs in a worker thread."""
         self.blocked_seconds = 0.0

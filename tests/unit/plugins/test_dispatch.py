@@ -1266,3 +1266,28 @@ async def test_setup_that_blocks_is_named_and_no_strike(caplog):
     caplog.set_level(logging.WARNING)
     await guard(owner, "setup", imports())
     assert "plugin heavy in setup blocked the event loop for 0." in caplog.text and owner.strikes == 0
+
+
+async def test_a_hook_of_alipes_that_never_waits_needs_no_task_at_the_end_of_a_turn():
+    tasks, over = {}, asyncio.Event()
+
+    def hook(name, *, waits):
+        async def short(turn):
+            tasks[name] = asyncio.current_task()
+
+        async def long(turn):
+            tasks[name] = asyncio.current_task()
+            await over.wait()
+
+        return long if waits else short
+
+    hooks = Hooks()
+    hooks.add(CORE, hook("short", waits=False), name="turn_ended")
+    hooks.add(CORE, hook("long", waits=True), name="turn_ended")
+    hooks.add(PluginOwner("other"), hook("plugin", waits=False), name="turn_ended")
+    hooks.add(CORE, hook("last", waits=False), name="turn_ended")
+    asyncio.get_running_loop().call_soon(over.set)
+    await hooks.dispatcher.notify(specs.turn_ended, turn=None)
+    assert list(tasks) == ["short", "long", "plugin", "last"]
+    me = asyncio.current_task()
+    assert [task is me for task in tasks.values()] == [True, False, False, True]

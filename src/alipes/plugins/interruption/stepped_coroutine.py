@@ -209,6 +209,10 @@ class _StartedCoroutine(WatchedCoroutine):
         self._first: tuple[Any] | None = None
         self._gave: tuple[Any] | None = None
 
+    @property
+    def waits(self) -> bool:
+        return self._first is not None
+
     def begin(self) -> None:
         try:
             self._first = (self._work.send(None),)
@@ -241,6 +245,15 @@ def start_task(group: asyncio.TaskGroup, work: Some, name: str) -> asyncio.Task[
     task: asyncio.Task[Any] = group.create_task(begun, name=name, context=context)
     _run_as_task(task, me, context, begun.begin)
     return task
+
+
+def start_short(group: asyncio.TaskGroup, work: Some, name: str) -> None:
+    """As `start_task`, for work that hardly ever waits: it becomes a task only if it does. Until then the current task
+    and context are those of the caller."""
+    begun = _StartedCoroutine(work)
+    begun.begin()
+    if begun.waits:
+        group.create_task(begun, name=name)
 
 
 def _run_as_task(task: asyncio.Task[Any], me: asyncio.Task[Any], context: Context, act: Callable[[], None]) -> None:
