@@ -36,7 +36,7 @@ class TurnAdmission:
             return (await self._app.models.open(name)).name
         except ConfigError as error:
             why = f"model {name!r} is not available. {error} GET /v1/models lists the available ones."
-            raise HttpProblem(404, why, code="model_not_found") from error
+            raise HttpProblem(404, why, code="model_not_found", param="model") from error
 
     @asynccontextmanager
     async def open_slot(self, caller: Caller) -> AsyncIterator[None]:

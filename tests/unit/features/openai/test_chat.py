@@ -256,7 +256,7 @@ async def test_what_is_wrong_is_refused_as_openai_does(tmp_path, case):
         error = answer.json()["error"]
         assert set(error) == {"message", "type", "param", "code"} and error["code"] == code
         if code == "model_not_found":
-            assert "Did you mean" in error["message"]
+            assert "Did you mean" in error["message"] and error["param"] == "model"
         assert await desk.list_sessions() == []
 
 
