@@ -52,6 +52,7 @@ from alipes.kernel.turns import Turn
 from alipes.runtime.http.lent_clients import HttpError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.tasks import first_error
 
 log = logging.getLogger(__name__)
@@ -470,18 +471,17 @@ def _explain_exit(why: str, connection: McpConnection) -> str:
     if not host.backend.contains:
         return why
     hidden = find_hidden(why, said, connection.config, connection.folder, host.environment.get("PATH"))
-    return (
-        f"{why}. The sandbox hides {hidden}: install it outside of /tmp, or add its folder to `write`"
-        if hidden
-        else why
-    )
+    if not hidden:
+        return why
+    elsewhere = "install it outside of /tmp, or " if is_inside(hidden, "/tmp") else ""
+    return f"{why}. The sandbox hides {hidden}: {elsewhere}add its folder to `write`"
 
 
 def find_hidden(why: str, said: str, config: McpServerConfig, folder: str, path: str | None = None) -> str:
     """A file that is on this machine, and that a server in the sandbox did not find; empty if there is none."""
     if why.startswith("it exited with code 127"):
         found = shutil.which(expand_home(config.command), path=path)
-        return os.path.join(folder, found) if found is not None else ""
+        return os.path.realpath(os.path.join(folder, found)) if found is not None else ""
     files = (os.path.join(folder, expand_home(word)) for word in config.args if word)
     return next((file for file in files if file in said and os.path.exists(file)), "")
 

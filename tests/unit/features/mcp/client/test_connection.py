@@ -224,6 +224,9 @@ def test_a_file_of_the_command_line_that_the_sandbox_hides_is_found(tmp_path):
     gone, said = "it exited with code 127", f"python3: can't open file '{script}': [Errno 2]"
     assert find_hidden(gone, "", McpServerConfig(command=str(program)), folder) == str(program)
     assert find_hidden(gone, "", McpServerConfig(command="server"), folder, folder) == str(program)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "linked").symlink_to(program)
+    assert find_hidden(gone, "", McpServerConfig(command="linked"), folder, f"{folder}/bin") == str(program)
     assert find_hidden(gone, "", McpServerConfig(command="server"), folder, "/nowhere") == ""
     started = McpServerConfig(command="python3", args=("-u", "server.py"))
     assert find_hidden("it exited with code 2", said, started, folder) == str(script)
