@@ -97,7 +97,8 @@ class ContainedCommands:
             search = env.get("PATH", os.defpath)
             with view.hold():
                 child_scope = starter.run(self._plan_spare(policy, plan, view), launch, ends_together=True)
-                async with self._git.open(policy.writable, search) as restored, child_scope as child:
+                guard = self._git.open(policy.writable, search, (policy.scratch, policy.private_home))
+                async with guard as restored, child_scope as child:
                     child.notes = restored
                     child.is_waiting = partial(self._namespaces.is_asking, scope.session)
                     yield child

@@ -31,6 +31,8 @@ MAX_BYTES = 1_000_000
 UNREADABLE, LINK = b"\0", b"\0->"
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 5.0
 """How often the repositories are compared while a command runs: first, and at most."""
+GIT_S = 10.0
+"""How long git may take to list settings or an index."""
 ATTEMPTS = 5
 """How often the repositories are looked at again if something else is in their place for a moment."""
 FRESH_S = 2.0
@@ -41,7 +43,7 @@ RUNS_PROGRAMS = lazy_pattern(
     r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
     r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|external|program|tool|path|browser"
     r"|editor|pager|askpass|hookspath|fsmonitor|gitproxy|attributesfile|templatedir|worktree|tunnel|httpd|smtpserver"
-    r"|difffilter|\w*command|\w*hook|authorsprog)$|(?:pager|sendemail\..*cmd)|.*\next::",
+    r"|difffilter|[\w-]*command|\w*hook|authorsprog)$|(?:pager|sendemail\..*cmd)|.*\next::",
     re.IGNORECASE,
 )
 """Settings, as `key` newline `value`, that make git run a program or read other settings."""
@@ -69,7 +71,7 @@ class _Submodules:
 
     def __init__(self) -> None:
         self._folders: dict[str, tuple[str, ...]] = {}
-        self._indexes: dict[str, tuple[int, int]] = {}
+        self._indexes: dict[str, tuple[tuple[int, int, int], ...]] = {}
 
     def below(self, root: str) -> tuple[str, ...]:
         return tuple(folder for folders in self._folders.values() for folder in folders if is_inside(folder, root))
@@ -78,11 +80,13 @@ class _Submodules:
         """Read the index of these git directories. True if there are other submodules than before."""
         before = dict(self._folders)
         for place in places:
-            index = _stamp(os.path.join(place, "index"))
-            if self._indexes.get(place, (0, 0)) == index:
+            index = _find_index(place)
+            if self._indexes.get(place, ()) == index:
                 continue
             self._indexes[place] = index
-            listed = await _run_git(("--git-dir", place, "ls-files", "--stage", "-z"), path)
+            listed = None
+            if not any(_is_special(os.path.join(place, name)) for name in ("HEAD", "commondir", "index")):
+                listed = await _run_git(("--git-dir", place, "ls-files", "--stage", "-z"), path)
             entries = (each.split("\t", 1) for each in (listed or "").split("\0") if each.startswith("160000 "))
             top = os.path.dirname(place)
             self._folders[place] = tuple(os.path.join(top, each[1]) for each in entries if len(each) == 2)
@@ -97,6 +101,8 @@ class _Repositories:
     ) -> None:
         """`path`: where git is found. `home`: of the person, who may have aliases."""
         self._home = home
+        self.elsewhere = set[str]()
+        """What commands may change besides."""
         self._outward: dict[str, bytes | None] = {}
         """Files and links that led git out of the roots before, and what they named."""
         self._folders = folders
@@ -140,7 +146,7 @@ class _Repositories:
 
     def _find(self) -> FoundRepositories:
         submodules = (folder for root in self._roots for folder in self._submodules.below(root))
-        found = find_repositories(self._roots, submodules, self._folders)
+        found = find_repositories(self._roots, submodules, self._folders, tuple(self.elsewhere))
         self._is_complete &= found.is_complete
         return found
 
@@ -225,13 +231,15 @@ class GitGuard:
         is nothing that the next one found."""
 
     @asynccontextmanager
-    async def open(self, roots: Sequence[str], path: str) -> AsyncIterator[list[str]]:
+    async def open(self, roots: Sequence[str], path: str, elsewhere: Sequence[str] = ()) -> AsyncIterator[list[str]]:
         """Take back what a command changes in the repositories below `roots` so that git would run other programs.
 
         Yields the list of what was taken back, filled while it runs and at the end. `path`: where git is found.
+        `elsewhere`: what the command may change besides.
         """
         restored, roots = list[str](), tuple(roots)
         repositories = await self._learn(roots, path)
+        repositories.elsewhere.update(filter(None, elsewhere))
         repositories.users += 1
         self._running[roots] = repositories
         with unwrap_error_group():
@@ -380,12 +388,23 @@ def _read_link(directory: int, name: str) -> bytes | None:
         return _read(directory, name)
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def _find_index(place: str) -> tuple[tuple[int, int, int], ...]:
+    """The index of a git directory and its parts: inode, size, and the time of change, which no program can set."""
+    found = list[tuple[int, int, int]]()
+    with suppress(OSError, ValueError):
+        for name in sorted(os.listdir(place)):
+            if name == "index" or name.startswith("sharedindex."):
+                facts = os.stat(os.path.join(place, name))
+                found.append((facts.st_ino, facts.st_size, facts.st_ctime_ns))
+    return tuple(found)
+
+
+def _is_special(path: str) -> bool:
+    """True for what exists and is no ordinary file: git would wait for a pipe."""
     try:
-        facts = os.stat(path)
+        return not stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
-        return 0, 0
-    return facts.st_mtime_ns, facts.st_size
+        return False
 
 
 def _is_risky(setting: str) -> bool:
@@ -402,13 +421,16 @@ async def _list_settings(text: bytes | None, path: str) -> list[str] | None:
 
 
 async def _run_git(words: Sequence[str], path: str, text: bytes = b"", *, home: str = "") -> str | None:
-    """The output of a git command that runs no other program; None if it fails. `home`: whose settings are read."""
+    """The output of a git command that runs no other program; None if it fails or takes too long.
+
+    `home`: whose settings are read.
+    """
     argv = ("git", "-c", "core.fsmonitor=false", *words)
     env = {"PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
     env |= {"HOME": home} if home else {"GIT_CONFIG_GLOBAL": "/dev/null"}
     listed = b""
     try:
-        async with open_child(argv, cwd="/", env=env, link="pipes") as child:
+        async with asyncio.timeout(GIT_S), open_child(argv, cwd="/", env=env, link="pipes") as child:
             await child.input.write(text, 5.0)
             await child.input.finish()
             while piece := await child.read():

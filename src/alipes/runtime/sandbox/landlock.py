@@ -131,7 +131,8 @@ class LandlockSandbox:
         async with self._namespaces.starters.enter(policy.limits, self._guard) as starter:
             with spare.view.hold():
                 child_scope = starter.run(spare, launch, ends_together=False)
-                async with self._git.open(policy.writable, search) as restored, child_scope as child:
+                guard = self._git.open(policy.writable, search, (policy.scratch, policy.private_home))
+                async with guard as restored, child_scope as child:
                     child.notes = restored
                     yield child
                     if child.returncode and policy.refusal and "git" in str(command):  # git itself cannot say why

@@ -88,7 +88,7 @@ def find_git_directories(mark: str) -> tuple[str, str]:
 def _named_git_directory(mark: str) -> str:
     if os.path.isdir(mark):
         return real_path(mark)
-    named = read_name(mark, "gitdir:")
+    named = read_name(mark, "gitdir: ")
     return real_path(os.path.join(os.path.dirname(mark), named)) if named else ""
 
 

@@ -19,7 +19,10 @@ SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", "
 """Folders with many files in which nobody works. A repository there matters only as a submodule."""
 CLOCK_STEP_NS = 20_000_000
 """File systems note times a little late."""
-_BARE = frozenset({"HEAD", "objects", "refs"})
+_BARE = frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"})
+"""Names in a folder that git takes for a git directory."""
+_NAME_BYTES = 16_384
+"""Longer than any path."""
 
 
 class _Folder(Struct):
@@ -28,6 +31,9 @@ class _Folder(Struct):
     stamp: tuple[int, int]
     """Its inode and time of change, which no program can set."""
     folders: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Folders in which nobody works, but which a program may open as a repository."""
+    links: tuple[str, ...] = ()
     has_git: bool = False
     is_bare: bool = False
 
@@ -57,9 +63,15 @@ class FolderCache:
 def _read_folder(path: str, stamp: tuple[int, int]) -> _Folder:
     entries = _list_entries(path)
     names = {entry.name for entry in entries}
-    below = (entry for entry in entries if entry.name not in SKIPPED and entry.name != ".git")
-    folders = tuple(entry.path for entry in below if entry.is_dir(follow_symlinks=False))
-    return _Folder(stamp, folders, ".git" in names, names >= _BARE)
+    below = [entry for entry in entries if entry.name != ".git" and entry.is_dir(follow_symlinks=False)]
+    return _Folder(
+        stamp,
+        tuple(entry.path for entry in below if entry.name not in SKIPPED),
+        tuple(entry.path for entry in below if entry.name in SKIPPED),
+        tuple(entry.path for entry in entries if entry.is_symlink()),
+        ".git" in names,
+        any(names >= each for each in _BARE),
+    )
 
 
 class FoundRepositories(Struct):
@@ -74,38 +86,70 @@ class FoundRepositories(Struct):
 
 
 def find_repositories(
-    roots: Sequence[str], submodules: Iterable[str] = (), cache: FolderCache | None = None
+    roots: Sequence[str],
+    submodules: Iterable[str] = (),
+    cache: FolderCache | None = None,
+    elsewhere: Sequence[str] = (),
 ) -> FoundRepositories:
-    """The git directories that git uses somewhere below `roots`. `submodules`: folders to look at in any case."""
+    """The git directories that git uses somewhere below `roots`. `submodules`: folders to look at in any case.
+    `elsewhere`: what commands may change besides; links to repositories in it lead outside."""
     cache = FolderCache() if cache is None else cache
     found = FoundRepositories({}, {})
     for folder in submodules:
         _add_named(found, os.path.join(folder, ".git"), roots)
     for root in roots:
-        found.is_complete &= _look_below(found, root, roots, cache)
+        found.is_complete &= _look_below(found, root, roots, cache, elsewhere)
     return found
 
 
-def _look_below(found: FoundRepositories, root: str, roots: Sequence[str], cache: FolderCache) -> bool:
+def _look_below(
+    found: FoundRepositories, root: str, roots: Sequence[str], cache: FolderCache, elsewhere: Sequence[str]
+) -> bool:
     """False if there are too many folders to look at."""
-    left = MAX_FOLDERS
+    left, linked = MAX_FOLDERS, set[str]()
     if os.path.basename(root) == ".git":
         _add(found, root, roots)
         return True
     folders = deque([root])
     while folders:
-        folder = folders.popleft()
-        left -= 1
+        content = _look_at(found, folders.popleft(), roots, cache)
+        left -= 1 + len(content.skipped) + len(content.links)
         if left < 0:
             return False
-        content = cache.look(folder)
-        if content.has_git:
-            _add_named(found, os.path.join(folder, ".git"), roots)
         if content.is_bare:
-            _add(found, folder, roots)
             continue
+        for folder in content.skipped:
+            _look_at(found, folder, roots, cache)
         folders.extend(content.folders)
+        for link in filter(os.path.isdir, content.links):
+            target = real_path(link)
+            if _root_of(target, elsewhere) and _holds_repository(target, elsewhere):
+                found.outward[link] = root, target
+            elif target not in linked and _root_of(target, roots) and not SKIPPED.isdisjoint(target.split("/")):
+                linked.add(target)
+                folders.append(target)
     return True
+
+
+def _look_at(found: FoundRepositories, folder: str, roots: Sequence[str], cache: FolderCache) -> _Folder:
+    """The content of a folder; a git directory that it has or is is added."""
+    content = cache.look(folder)
+    if content.has_git:
+        _add_named(found, os.path.join(folder, ".git"), roots)
+    if content.is_bare:
+        _add(found, folder, roots)
+    return content
+
+
+def _holds_repository(folder: str, elsewhere: Sequence[str]) -> bool:
+    """True if git finds a repository in the folder, around it or below."""
+    cache, around = FolderCache(), folder
+    while _root_of(around, elsewhere):
+        content = cache.look(around)
+        if content.has_git or content.is_bare:
+            return True
+        around = os.path.dirname(around)
+    return bool(find_repositories((folder,), cache=cache).directories)
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
@@ -122,7 +166,7 @@ def _add_named(found: FoundRepositories, path: str, roots: Sequence[str]) -> Non
         _note_outward(found, path, os.readlink(path), roots)
     if os.path.isdir(path):
         _add(found, path, roots)
-    elif named := read_name(path, "gitdir:"):
+    elif named := read_name(path, "gitdir: "):
         _note_outward(found, path, named, roots)
         _add(found, os.path.join(os.path.dirname(path), named), roots)
 
@@ -168,18 +212,18 @@ def _find_inner(place: str) -> Iterator[str]:
 
 
 def read_name(path: str, prefix: str) -> str:
-    """The path in a small file, after `prefix`; empty if there is none."""
+    """The path in a small file, after `prefix`, as git reads it: spaces belong to it, and a NUL ends it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        text = os.read(handle, 4096).decode(errors="surrogateescape")
+        text = os.read(handle, _NAME_BYTES).decode(errors="surrogateescape")
     except OSError:  # it is a folder by now
         return ""
     finally:
         os.close(handle)
-    return text.removeprefix(prefix).strip() if text.startswith(prefix) and "\0" not in text else ""
+    return text.rstrip("\r\n").partition("\0")[0].removeprefix(prefix) if text.startswith(prefix) else ""
 
 
 def read_settings(path: str) -> list[tuple[str, str]]:

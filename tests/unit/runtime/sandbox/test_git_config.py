@@ -71,6 +71,7 @@ async def test_everyday_settings_are_kept(git_directory, setting):
         "[uploadpack]\n\tpackObjectsHook = evil",
         "[core]\n\tworktree = /",
         "[interactive]\n\tdiffFilter = evil",
+        "[annex]\n\thttp-headers-command = evil",
         '[gpg "ssh"]\n\tdefaultKeyCommand = evil',
         "[gc]\n\trecentObjectsHook = evil",
         "[protocol]\n\tallow = always",
@@ -155,7 +156,29 @@ WAYS = {
     ),
     "a known submodule": "git -C known {sets}",
     "a link": "cp -r .git g2; git --git-dir=g2 {sets}; rm -rf .git; ln -s g2 .git",
+    "a folder that is skipped": "git init -q target; git -C target {sets}",
+    "a link to a folder that is skipped": (
+        "git init -q node_modules/y/z; git -C node_modules/y/z {sets}; ln -s node_modules/y x"
+    ),
+    "a git directory whose name ends with a space": (
+        "mkdir src node_modules; git init -q n; mv n/.git 'node_modules/g '; "
+        "git --git-dir='node_modules/g ' {sets}; echo 'gitdir: ../node_modules/g ' > src/.git"
+    ),
+    "a git directory with a very long path": (
+        "mkdir src node_modules; git init -q n; mv n/.git node_modules/g; git --git-dir=node_modules/g {sets}; "
+        "printf 'gitdir: %s../node_modules/g' $(printf './%.0s' $(seq 1990)) > src/.git"
+    ),
+    "a git directory of which a part is elsewhere": (
+        "mkdir src store; git init -q n; mv n/.git/objects n/.git/refs n/.git/config store; mv n/.git/HEAD src; "
+        "rm -r n; echo ../store > src/commondir; git config -f store/config alias.o '!touch {mark}'"
+    ),
+    "an index with the time and the size of the one before": (
+        "mkdir -p node_modules; cp -r known node_modules/a; git add -f node_modules/a; cp -r node_modules/a node_modules/b;"
+        " sleep 0.1; cp -p .git/index i; git rm -q --cached node_modules/a; git add -f node_modules/b; "
+        "touch -r i .git/index; git -C node_modules/b {sets}"
+    ),
 }
+LOOKS = "git status; git diff; for d in src target x/z; do git -C $d status; git -C $d o; done"
 
 
 def make_project(tmp_path, name="project"):
@@ -181,16 +204,16 @@ def project(tmp_path):
 @pytest.mark.parametrize("way", WAYS)
 async def test_git_runs_no_program_of_a_command_afterwards(tmp_path, way):
     mark = tmp_path / "was-run"
-    script = WAYS[way].format(sets=SETS_FSMONITOR.format(mark=mark))
+    script = WAYS[way].format(sets=SETS_FSMONITOR.format(mark=mark), mark=mark)
     _, run = make_project(tmp_path, "unguarded")
     run(f"{script}; rm -f {mark}")  # git of the command itself may have run it
-    run("git status")
+    run(LOOKS)
     assert mark.exists()
     mark.unlink()
     folder, run = make_project(tmp_path)
     async with GitGuard().open([str(folder)], os.environ["PATH"]) as restored:
         run(f"{script}; rm -f {mark}")
-    run("git status; git diff")
+    run(LOOKS)
     assert restored and not mark.exists()
 
 
@@ -239,17 +262,25 @@ OUTWARD = {
     "a shared git directory": "cp -r .git {outside}; git --git-dir={outside} {sets}; echo {outside} > .git/commondir",
     "a submodule": "cp -r known/.git {outside}; git --git-dir={outside} {sets}; rm -rf known/.git; "
     "echo gitdir: {outside} > known/.git",
+    "a name that ends with a zero byte": "cp -r .git {outside}; git --git-dir={outside} {sets}; mkdir new; "
+    "git --git-dir={outside} config core.worktree $PWD/new; printf 'gitdir: {outside}\\0x' > new/.git",
+    "a shared git directory before a zero byte": "cp -r .git {outside}; git --git-dir={outside} {sets}; "
+    "printf '{outside}\\0x' > .git/commondir",
+    "a link to a repository": "git init -q {outside}/r; git -C {outside}/r {sets}; mkdir {outside}/r/s; "
+    "ln -s {outside}/r/s new",
+    "a link to a folder with a repository": "git init -q {outside}/r; git -C {outside}/r {sets}; ln -s {outside} x",
 }
 
 
 @pytest.mark.parametrize("way", OUTWARD)
 async def test_a_git_directory_outside_of_the_project_is_not_followed(tmp_path, way):
-    mark, looks = tmp_path / "was-run", "git status; git -C new status; git -C known status"
+    mark, looks = tmp_path / "was-run", "git status; git -C new status; git -C known status; git -C x/r status"
     for name, is_guarded in (("unguarded", False), ("guarded", True)):
         folder, run = make_project(tmp_path, name)
         script = OUTWARD[way].format(outside=tmp_path / f"outside-{name}", sets=SETS_FSMONITOR.format(mark=mark))
         if is_guarded:
-            async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+            elsewhere = [str(tmp_path / f"outside-{name}")]
+            async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"], elsewhere) as restored:
                 run(f"{script}; rm -f {mark}")
             assert any("outside of the project" in note for note in restored)
         else:
@@ -276,6 +307,14 @@ async def test_a_folder_in_the_place_of_a_file_hides_nothing(project, tmp_path, 
     folder, run = project
     async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
         run(f"git config core.fsmonitor evil; rm -rf .git/{name}; mkdir -p .git/{name}")
+    assert restored and "evil" not in (folder / ".git" / "config").read_text()
+
+
+@pytest.mark.parametrize("name", ["index", "HEAD", "commondir"])
+async def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_comparison(project, tmp_path, name):
+    folder, run = project
+    async with GitGuard(str(tmp_path)).open([str(folder)], os.environ["PATH"]) as restored:
+        run(f"touch g; git add g; git config core.fsmonitor evil; rm -f .git/{name}; mkfifo .git/{name}")
     assert restored and "evil" not in (folder / ".git" / "config").read_text()
 
 
