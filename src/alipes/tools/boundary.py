@@ -22,9 +22,10 @@ from alipes.runtime import beneath
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.mounts import SYSTEM
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
+from alipes.runtime.sandbox.starter import DEVICES
 from alipes.tools.common import Places
 
-READABLE = (*SYSTEM, "/proc", "/dev")
+READABLE = (*SYSTEM, *DEVICES)
 """Programs, libraries and settings of this machine, which commands in a sandbox see too."""
 MAX_HELD = 200
 """Paths of one call that may be open at a time."""
@@ -162,6 +163,12 @@ def _is_in_any(path: str, folders: Iterable[str]) -> bool:
     return any(is_inside(path, folder) for folder in folders)
 
 
+def _is_fact_of_kernel(path: str) -> bool:
+    """True for what is in /proc, without the other processes: commands see their own there."""
+    process = path.split("/")[2] if path.startswith("/proc/") else ""
+    return process != "" and (not process.isdigit() or process == str(os.getpid()))
+
+
 class FileBoundary:
     """Opens the paths that a tool names, and keeps those of a call open from its approval until its end."""
 
@@ -236,7 +243,8 @@ class FileBoundary:
         if _is_in_any(real, (policy.workdir, *policy.writable, policy.scratch)):
             return True
         shown = (source for target, source in policy.files if source == target)
-        return not write and (not contained or _is_in_any(real, (*policy.readable, *shown, *read, *READABLE)))
+        seen = (*policy.readable, *shown, *read, *READABLE)
+        return not write and (not contained or _is_in_any(real, seen) or _is_fact_of_kernel(real))
 
     def is_made_by_commands(self, real: str, scope: CommandScope) -> bool:
         """True for a path in the home that the commands of this conversation have for themselves."""

@@ -1,6 +1,7 @@
 """File tools act at what was judged, whatever a hostile process does with the names meanwhile."""
 
 import os
+import sys
 
 import pytest
 from msgspec import structs
@@ -305,11 +306,20 @@ async def test_what_commands_see_is_read_without_asking(world):
     (world.home / "lib" / "a.py").write_text("x")
     policy = policy_of(world, readable=(str(world.home / "lib"),))
     world.boundary = FileBoundary(world.places, lambda scope: (policy, True))
-    for path in ("~/lib/a.py", "d/plain", "/etc/hostname", "/proc/self/status", "~/.alipes/x"):
+    for path in ("~/lib/a.py", "d/plain", "/etc/hostname", "/proc/self/status", "/proc/meminfo", "~/.alipes/x"):
         await world.run(ReadFile(world.boundary), path=path)
     assert not world.asked
     await world.run(ReadFile(world.boundary), path="~/.ssh/id_rsa")
     assert "which holds secrets" in world.asked[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is about Linux")
+async def test_memory_and_processes_of_other_programs_are_asked_about(world):
+    world.boundary = FileBoundary(world.places, lambda scope: (policy_of(world), True))
+    for tool, name in ((ReadFile(world.boundary), "maps"), (SearchFiles(ENV, world.boundary), "")):
+        for path in ("/dev/shm/x", f"/proc/{os.getppid()}/{name}"):
+            assert "outside of the project" in await world.run(tool, path=path, pattern="x")
+    assert "outside of the project" in await world.run(SearchFiles(ENV, world.boundary), path="/proc", pattern="x")
 
 
 def test_a_right_never_covers_the_home_or_settings_in_it(tmp_path):
