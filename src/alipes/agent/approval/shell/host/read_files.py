@@ -11,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -51,15 +52,22 @@ _PLAIN = for_each(
 _RUNS_PROJECT = for_each(
     "pytest py.test tox nox cargo go gradle gradlew mvn ant sbt bazel bazelisk ninja meson rake grunt gulp jest vitest"
     " mocha npx bunx pnpx tsx ts-node just task invoke fab vagrant terraform tofu pulumi pre-commit ansible-playbook"
-    " bundle composer mix stack cabal swift dotnet flutter dart docker-compose podman-compose scons waf run-parts",
+    " bundle composer mix stack cabal swift dotnet flutter dart docker-compose podman-compose scons waf run-parts"
+    " webpack vite rollup parcel eslint stylelint prettier next nuxt astro ng nx turbo lerna playwright cypress"
+    " wrangler serverless celery gunicorn uvicorn hypercorn daphne flask django-admin alembic mypy pylint sphinx-build"
+    " mkdocs jupyter ipython coverage direnv mise ansible packer skaffold tilt rails rspec rubocop jekyll pod fastlane"
+    " phpunit vi vim nvim ex emacs gdb lldb R Rscript",
     True,
 )
 """Programs that run code of the whole project."""
+_LOADING_OPTIONS = {"perl": r"-[IMm]", "ruby": r"-[Ir]|--require", "php": r"-[cdz]", "lua": r"-l"}
+"""Options by which an interpreter loads code besides the script."""
 _LOADS = f"{TRUSTED_VARIABLES}|{LOADING_VARIABLES}|PYTHONPATH$"
 _PACKAGE_FILES = ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", ".npmrc", ".yarnrc.yml")
 MODULE = "Python may load it"
 _ELSEWHERE = ("ssh", "mosh", "kubectl", "docker", "podman", "nerdctl")
 """Programs whose arguments are commands that run elsewhere."""
+_FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _AS_OTHERS = ("sudo", "doas", "su", "runuser")
 _GIT_COMMANDS = ("-x", "--exec", "foreach", "run", "--tree-filter", "--index-filter", "--env-filter", "--upload-pack")
 """What comes before a command in the arguments of git."""
@@ -279,8 +287,8 @@ class _FileSearch:
             self.add_text(" ".join(word.text for word in args.words))
         elif base:
             self._add_interpreter(base, args, command)
-        elif _runs_project(name, args):
-            self._give_up(f"{name} runs code of the whole project")
+        elif why := _why_unknown(name, args, command):
+            self._give_up(why)
         self._add_recipes(name, args, command)
 
     def _add_arguments(self, name: str, args: ShellArguments) -> None:
@@ -336,6 +344,8 @@ class _FileSearch:
                     self._add_code_file(ShellWord(os.path.join(root, path)), base, root)
                 self._pin_modules(root, "")
             return
+        if base in _LOADING_OPTIONS and any(re.match(_LOADING_OPTIONS[base], word.text) for word in args.words):
+            self._give_up("it loads code that its options name")
         given = list(find_code(base, args, None))
         for code in given:
             self.add_code(base, code.text, "")
@@ -511,7 +521,22 @@ def _runs_project(name: str, args: ShellArguments) -> bool:
     words = {word.text for word in args.operands[:2]}
     if name in ("docker", "podman", "nerdctl"):
         return bool(words & {"compose", "build", "buildx"})
+    if name in RUNNERS and "run" in words:
+        return True
     return name in _RUNS_PROJECT or (name == "cmake" and args.has("", "build"))
+
+
+def _why_unknown(name: str, args: ShellArguments, command: ShellCommand) -> str:
+    """Why it cannot be said what a program runs; empty if it can."""
+    texts = [word.text for word in args.words]
+    if _runs_project(name, args):
+        return f"{name} runs code of the whole project"
+    if name == "git" and any(text.startswith("--exec-path=") for text in texts):
+        return "it names where git finds its programs"
+    found = name == "find" and any("{}" in text for before, text in pairwise(texts) if before in _FIND_RUNS)
+    if found or (name in ("xargs", "parallel") and command.upstream is None):
+        return "it runs a command that is only known at run time"
+    return ""
 
 
 def _names_in(folder: str) -> Iterable[str]:
