@@ -17,6 +17,8 @@ MAX_INNER = 1_000
 """Submodules and work trees of one repository that are looked at."""
 SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".ruff_cache"})
 """Folders with many files in which nobody works. A repository there matters only as a submodule."""
+COMPILED = "__pycache__"
+"""So many that only the one in the root is looked at, which editors may open."""
 CLOCK_STEP_NS = 20_000_000
 """File systems note times a little late."""
 _BARE = frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"})
@@ -67,7 +69,7 @@ def _read_folder(path: str, stamp: tuple[int, int]) -> _Folder:
     return _Folder(
         stamp,
         tuple(entry.path for entry in below if entry.name not in SKIPPED),
-        tuple(entry.path for entry in below if entry.name in SKIPPED),
+        tuple(entry.path for entry in below if entry.name in SKIPPED and entry.name != COMPILED),
         tuple(entry.path for entry in entries if entry.is_symlink()),
         ".git" in names,
         any(names >= each for each in _BARE),
@@ -110,6 +112,7 @@ def _look_below(
     if os.path.basename(root) == ".git":
         _add(found, root, roots)
         return True
+    _look_at(found, os.path.join(root, COMPILED), roots, cache)
     folders = deque([root])
     while folders:
         content = _look_at(found, folders.popleft(), roots, cache)
@@ -125,10 +128,15 @@ def _look_below(
             target = real_path(link)
             if _root_of(target, elsewhere) and _holds_repository(target, elsewhere):
                 found.outward[link] = root, target
-            elif target not in linked and _root_of(target, roots) and not SKIPPED.isdisjoint(target.split("/")):
+            elif target not in linked and _is_skipped(target, _root_of(target, roots)):
                 linked.add(target)
                 folders.append(target)
     return True
+
+
+def _is_skipped(path: str, root: str) -> bool:
+    """True for what is below `root`, if there is one, in a folder that is skipped."""
+    return root != "" and not SKIPPED.isdisjoint(path[len(root) :].split("/"))
 
 
 def _look_at(found: FoundRepositories, folder: str, roots: Sequence[str], cache: FolderCache) -> _Folder:

@@ -157,6 +157,7 @@ WAYS = {
     "a known submodule": "git -C known {sets}",
     "a link": "cp -r .git g2; git --git-dir=g2 {sets}; rm -rf .git; ln -s g2 .git",
     "a folder that is skipped": "git init -q target; git -C target {sets}",
+    "a folder of compiled modules": "git init -q __pycache__; git -C __pycache__ {sets}",
     "a link to a folder that is skipped": (
         "git init -q node_modules/y/z; git -C node_modules/y/z {sets}; ln -s node_modules/y x"
     ),
@@ -178,7 +179,7 @@ WAYS = {
         "touch -r i .git/index; git -C node_modules/b {sets}"
     ),
 }
-LOOKS = "git status; git diff; for d in src target x/z; do git -C $d status; git -C $d o; done"
+LOOKS = "git status; git diff; for d in src target __pycache__ x/z; do git -C $d status; git -C $d o; done"
 
 
 def make_project(tmp_path, name="project"):
