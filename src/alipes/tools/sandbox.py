@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import site
+import stat
 import sys
 import time
 from collections import deque
@@ -146,6 +147,8 @@ class ProjectSandboxes:
         self._secrets: dict[str, tuple[float, tuple[str, ...]]] = {}
         """By project: its files with secrets, and when to look for more."""
         self._tracked: TrackedFiles | None = None
+        self._bound: tuple[float, frozenset[str]] = 0.0, frozenset()
+        """The names of the sockets of this machine, and when to read them again."""
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -163,6 +166,7 @@ class ProjectSandboxes:
         writable = inner if around_home else tuple(dict.fromkeys((*roots, *more, *inner)))
         readable = (*self._listed((*access.read, *read), workdir), *_existing(scope.read))
         hidden = *self._hidden_paths(workdir, project.root, (*writable, *readable)), *self._hidden_in((*read, *write))
+        network = access.network or "ask"
         return SandboxPolicy(
             workdir=project.root,
             home=self._home,
@@ -178,6 +182,9 @@ class ProjectSandboxes:
                 *(path for path in _existing(scope.protect) if any(is_inside(path, root) for root in writable)),
             ),
             hidden=_outermost(hidden),
+            sockets=tuple(
+                self._find_sockets(project.root, (*writable, *readable), writable if network == "open" else ())
+            ),
             tracked=() if project.refused else tuple(self._find_tracked(project.root, hidden)),
             files=tuple(self._files(project, private_home, access, (project.root, scratch, *writable))),
             refused_git=project.refused,
@@ -191,7 +198,7 @@ class ProjectSandboxes:
                 processes=self._config.processes,
                 file_bytes=self._config.file_size * 2**20,
             ),
-            network=access.network or "ask",
+            network=network,
             user_namespaces="browser" in access.grants,
         )
 
@@ -254,6 +261,21 @@ class ProjectSandboxes:
         yield from (path for folder in granted for path in self._project_secrets(folder))
         named = (path for entry in SECRET_IN_HOME for path in _readable_glob(os.path.join(self._home, entry)))
         yield from (path for path in named if any(is_inside(path, folder) for folder in granted))
+
+    def _find_sockets(self, root: str, listed: Sequence[str], own: Sequence[str]) -> Iterator[str]:
+        """Sockets of programs of this machine that commands would see, unless they are listed themselves. `own`: where
+        commands may have made them. In a network of their own, the kernel does not count theirs to this machine."""
+        now = time.monotonic()
+        if now >= self._bound[0]:
+            self._bound = now + KEEP_SECRETS_S, frozenset(_list_bound())
+        shown = tuple(f"{place.rstrip('/')}/" for place in (*SYSTEM, *listed))
+        seen = [path for path in self._bound[1] if path.startswith(shown)]
+        relative = tuple(f"/{name}" for name in self._bound[1] if not name.startswith("/"))
+        _, found = self._secrets.get(root, (0.0, ()))
+        seen += [path for path in found if path.endswith(relative)]
+        for path in dict.fromkeys(map(real_path, sorted(seen))):
+            if path not in listed and _is_socket(path) and not any(is_inside(path, each) for each in own):
+                yield path
 
     def _find_tracked(self, root: str, hidden: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Hidden files of the project that git tracks, each with the version that commands may see."""
@@ -545,7 +567,7 @@ def _protected_paths(root: str) -> Iterator[str]:
 
 
 def _find_secrets(workdir: str) -> Iterator[str]:
-    """Real paths of files in a project whose names say that they hold credentials."""
+    """Real paths of files in a project whose names say that they hold credentials, and of sockets."""
     folders, left = deque([workdir]), MAX_FOLDERS
     while folders and left > 0:
         left -= 1
@@ -555,15 +577,16 @@ def _find_secrets(workdir: str) -> Iterator[str]:
         except OSError:
             continue
         real = (real_path(entry.path) for entry in found)
-        yield from (path for path in real if is_inside(path, workdir) and os.path.isfile(path))
+        yield from (path for path in real if is_inside(path, workdir) and (os.path.isfile(path) or _is_socket(path)))
 
 
 def _may_hold_secret(entry: os.DirEntry[str], folders: deque[str]) -> bool:
-    """Whether this is a file with secrets; a folder is added to `folders`."""
+    """Whether this is a file with secrets or a socket; a folder is added to `folders`."""
     if entry.is_dir(follow_symlinks=False):
         folders.extend(() if entry.name in SKIPPED or entry.name == ".git" else (entry.path,))
         return False
-    return is_secret_in_project(entry.name)
+    is_plain = entry.is_file(follow_symlinks=False) or entry.is_symlink()
+    return is_secret_in_project(entry.name) or (not is_plain and _is_socket(entry.path))
 
 
 def _list_directory(folder: str) -> frozenset[str]:
@@ -594,6 +617,19 @@ def _is_system(path: str) -> bool:
 def _is_real_file(path: str) -> bool:
     """True if it is still a file, and no link in a folder above leads to another one."""
     return os.path.isfile(path) and real_path(path) == path
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _list_bound() -> Iterator[str]:
+    """The names to which programs of this machine bound sockets, as they wrote them."""
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+        yield from map(os.path.normpath, re.findall(r"(?m)^\w+:(?: \w+){5} +\d+ (?!@)(.+)$", file.read()))
 
 
 def _resolve_outside(path: str, writable: Sequence[str]) -> str:

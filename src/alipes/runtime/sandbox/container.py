@@ -236,7 +236,7 @@ class ContainerBackend:
         for mount in reversed(mounts):
             options += ["--volume", f"{mount.outside}:{mount.inside}{'' if mount.writable else ':ro'}"]
         tracked = dict(policy.tracked)
-        for path in policy.hidden:
+        for path in (*policy.hidden, *policy.sockets):
             if any(is_inside(path, mount.inside) for mount in mounts):
                 shown = f"{tracked.get(path, policy.empty)}:{path}:ro"
                 options += ["--tmpfs", path] if os.path.isdir(path) else ["--volume", shown]

@@ -61,6 +61,7 @@ def list_places(policy: SandboxPolicy) -> Iterator[Place]:
     for path in policy.hidden:
         in_project = any(is_inside(path, root) for root in (*policy.writable, policy.workdir))
         yield Place("cover" if in_project else "hide", tracked.get(path, policy.empty), path)
+    yield from (Place("hide", policy.empty, path) for path in policy.sockets)
     yield from _list_changeable(policy, inner=True)
     yield from (Place("file", source, seen) for seen, source in policy.files)
 

@@ -53,6 +53,8 @@ class SandboxPolicy(Struct, frozen=True):
     """The writable paths in the home of alipes, which are shown also where that is hidden: the folder of an agent."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
+    sockets: tuple[str, ...] = ()
+    """Sockets of programs of this machine, which are empty files for commands, where those have mounts of their own."""
     tracked: tuple[tuple[str, str], ...] = ()
     """Hidden files that are shown as git tracks them: path, and where that version is."""
     files: tuple[tuple[str, str], ...] = ()
@@ -112,7 +114,7 @@ def list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
     """Folders between writable and protected or hidden paths: mount points cannot be renamed and made again."""
     found = {
         folder
-        for path in (*policy.protected, *policy.hidden)
+        for path in (*policy.protected, *policy.hidden, *policy.sockets)
         for folder in map(str, Path(path).parents)
         if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
     }

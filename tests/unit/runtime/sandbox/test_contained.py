@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.world.wait import until
 
 KINDS = ("bubblewrap", "landlock")
 PATH = "/usr/bin:/bin"
+PYTHON = os.path.realpath(sys.executable)
 
 
 class Project:
@@ -55,6 +58,52 @@ async def test_only_listed_parts_of_the_machine_are_there(kind, tmp_path):
             "ls -d /srv /mnt /media /home/* /run/* /var/spool /var/log /boot 2>/dev/null; ls /var"
         )
         assert set(output.split()) <= {"lib", "cache", "tmp", *map(str, project.home.parents)}
+
+
+CONNECT = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+    except OSError:
+        print("no", end=" ")
+    else:
+        print("yes", end=" ")
+"""
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
+async def test_sockets_of_programs_of_the_machine_are_not_there_unless_they_are_listed(kind, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="s") as folder, ExitStack() as stack:
+        home = Path(folder) / "home"
+        names = ("project/absolute", "project/d/relative", "read/absolute", "project/listed")
+        sockets = [home / name for name in names]
+        for path in sockets:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            monkeypatch.chdir(path.parent)
+            server.bind(path.name if path.name == "relative" else str(path))
+            server.listen()
+        config = SandboxConfig(read=(str(home / "read"),), write=(str(home / "project" / "listed"),))
+        async with open_project(kind, Path(folder), config=config) as project:
+            (project.folder / "connect.py").write_text(CONNECT)
+            said = await project.run(f"{PYTHON} connect.py {' '.join(map(str, sockets))}")
+            assert said.split() == ["no", "no", "no", "no" if kind == "landlock alone" else "yes"]
+            moved = f"mv d e 2>/dev/null; {PYTHON} connect.py d/relative e/relative"
+            assert (await project.run(moved)).split() == (await project.run(moved)).split() == ["no", "no"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_socket_of_a_command_is_there_for_other_commands_of_the_conversation(kind):
+    serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('own'); s.listen(); print('up', flush=True); s.accept()"
+    with tempfile.TemporaryDirectory(prefix="s") as folder:
+        async with open_project(kind, Path(folder)) as project:
+            (project.folder / "connect.py").write_text(CONNECT)
+            scope = CommandScope("s1", str(project.folder))
+            argv = (PYTHON, "-c", serve)
+            async with project.backend.open(argv, scope, cwd=scope.workdir, env={"PATH": PATH}) as child:
+                assert await child.read() == b"up\n"
+                assert (await project.run(f"{PYTHON} connect.py own")).split() == ["yes"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "landlock alone"])
