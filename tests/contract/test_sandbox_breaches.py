@@ -1,10 +1,5 @@
 """Every attempt to leave a sandbox fails on every backend, and succeeds on the host, which shows that it is one."""
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 
 import msgspec
@@ -13,11 +8,10 @@ import pytest
 from alipes.runtime.sandbox.backend import CommandScope
 from tests.contract.breach_runner import Outcome, chosen, run
 from tests.world.breach_world import open_breach_world
-from tests.world.environment import FIXED, ROOT
+from tests.world.other_user import folder_of_nobody, run_as_nobody
 from tests.world.sandboxes import BACKENDS, open_backend, open_machine
 
 AS_USER = " as nobody"
-NOBODY = 65534
 KINDS = ("bubblewrap", "landlock", "landlock alone")
 SANDBOXES = (*KINDS, *(name for name in BACKENDS if name not in ("host", *KINDS)), *(name + AS_USER for name in KINDS))
 LISTED = "without a process namespace; `doctor` says so"
@@ -34,20 +28,10 @@ KNOWN_GAPS = {
 }
 
 
-def run_as_nobody(backend: str) -> Mapping[str, Outcome]:
+def run_attempts_as_nobody(backend: str) -> Mapping[str, Outcome]:
     """The attempts of a user without rights, if we are root and the system's Python can run them."""
-    setpriv, python = shutil.which("setpriv"), "/usr/bin/python3"
-    if os.getuid() or setpriv is None:
-        pytest.skip("only root can become another user, with setpriv")
-    with tempfile.TemporaryDirectory(prefix="b") as folder:
-        os.chown(folder, NOBODY, NOBODY)
-        path = ":".join((str(ROOT / "src"), str(ROOT), *(entry for entry in sys.path if "site-packages" in entry)))
-        variables = {"PATH": os.environ["PATH"], "HOME": folder, "PYTHONPATH": path, **FIXED}
-        user = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        if subprocess.run([*user, python, "-c", "import msgspec._core"], env=variables, capture_output=True).returncode:
-            pytest.skip("the system's Python cannot import the packages of the tests")
-        argv = [*user, python, "-m", "tests.contract.breach_runner", backend, folder]
-        done = subprocess.run(argv, env=variables, cwd="/", capture_output=True)
+    with folder_of_nobody() as folder:
+        done = run_as_nobody(("-m", "tests.contract.breach_runner", backend, folder), folder)
         assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=dict[str, Outcome])
 
@@ -61,7 +45,7 @@ def test_every_attempt_succeeds_on_the_host(tmp_path_factory):
 @pytest.mark.parametrize("backend", SANDBOXES)
 def test_every_attempt_fails_in_the_sandbox(backend, tmp_path_factory):
     kind = backend.removesuffix(AS_USER)
-    outcomes = run(kind, tmp_path_factory.mktemp("b")) if kind == backend else run_as_nobody(kind)
+    outcomes = run(kind, tmp_path_factory.mktemp("b")) if kind == backend else run_attempts_as_nobody(kind)
     happened = {name: outcome for name, outcome in outcomes.items() if outcome.happened}
     assert [
         f"{name}: {each.output}" for name, each in happened.items() if name not in KNOWN_GAPS.get(backend, {})
