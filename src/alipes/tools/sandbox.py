@@ -148,7 +148,9 @@ class ProjectSandboxes:
         """By project: its files with secrets, and when to look for more."""
         self._tracked: TrackedFiles | None = None
         self._bound: tuple[float, frozenset[str]] = 0.0, frozenset()
-        """The names of the sockets of this machine, and when to read them again."""
+        """When to read the names of the sockets of this machine again, and these."""
+        self._sockets: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """By project and listed paths, those of them that commands would see."""
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -268,12 +270,15 @@ class ProjectSandboxes:
         now = time.monotonic()
         if now >= self._bound[0]:
             self._bound = now + KEEP_SECRETS_S, frozenset(_list_bound())
-        shown = tuple(f"{place.rstrip('/')}/" for place in (*SYSTEM, *listed))
-        seen = [path for path in self._bound[1] if path.startswith(shown)]
-        relative = tuple(f"/{name}" for name in self._bound[1] if not name.startswith("/"))
-        _, found = self._secrets.get(root, (0.0, ()))
-        seen += [path for path in found if path.endswith(relative)]
-        for path in dict.fromkeys(map(real_path, sorted(seen))):
+            self._sockets.clear()
+        if (key := (root, *listed)) not in self._sockets:
+            shown = tuple(f"{place.rstrip('/')}/" for place in (*SYSTEM, *listed))
+            relative = tuple(f"/{name}" for name in self._bound[1] if not name.startswith("/"))
+            _, found = self._secrets.get(root, (0.0, ()))
+            seen = [path for path in self._bound[1] if path.startswith(shown)]
+            seen += [path for path in found if path.endswith(relative)]
+            self._sockets[key] = tuple(dict.fromkeys(map(real_path, sorted(seen))))
+        for path in self._sockets[key]:
             if path not in listed and _is_socket(path) and not any(is_inside(path, each) for each in own):
                 yield path
 
