@@ -13,12 +13,27 @@ export function showDiagram(code) {
   frame.className = "diagram";
   frame.setAttribute("sandbox", "allow-scripts");
   frame.setAttribute("credentialless", "");
+  frame.loading = "lazy";
   frame.src = "diagram";
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = ({ data }) => (data.problem ? fail(box, frame, String(data.problem)) : show(box, frame, Number(data.height)));
-  frame.addEventListener("load", () => frame.contentWindow?.postMessage({ text, dark: isDark() }, "*", [port2]), { once: true });
+  frame.addEventListener("load", () => {
+    frame.contentWindow?.postMessage(null, "*", [port2]);
+    const paint = () => {
+      if (frame.isConnected) port1.postMessage({ text, dark: isDark(), background: getComputedStyle(box).backgroundColor });
+      else themes.delete(paint);
+    };
+    themes.add(paint);
+    paint();
+  }, { once: true });
   box.querySelector("pre")?.before(frame);
 }
+
+/** Each draws a diagram in the colours of the page. @type {Set<() => void>} */
+const themes = new Set();
+const repaint = () => themes.forEach((paint) => paint());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 
 /** @param {HTMLElement} box @param {HTMLIFrameElement} frame @param {number} height */
 function show(box, frame, height) {
@@ -37,6 +52,7 @@ function show(box, frame, height) {
 /** @param {HTMLElement} box @param {HTMLIFrameElement} frame @param {string} problem */
 function fail(box, frame, problem) {
   frame.remove();
+  box.classList.remove("drawn");
   const note = document.createElement("p");
   note.className = "diagram-problem";
   note.dir = "auto";
