@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from tests.page.screen_steps import call
 from tests.page.test_chat import send
-from tests.world.model_server import Call, Calls, Fail, Say
+from tests.world.model_server import Call, Calls, Fail, Say, Stall
 from tests.world.pictures import PNG
 
 pytestmark = [pytest.mark.deadline(180), pytest.mark.service("chromium")]
@@ -124,6 +124,38 @@ async def test_model_permission_mode_and_effort_are_kept_for_the_conversation(si
         assert (await call(page, "GET", "sessions"))["sessions"][0]["model"] == "test/scripted"
 
 
+async def test_effort_is_chosen_before_the_first_message(site):
+    async with site(answer) as running:
+        page = await running.log_in()
+        await page.get_by_label("Thinking effort").select_option("low")
+        await send(page, "first")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        await expect(page.get_by_label("Thinking effort")).to_have_value("low")
+        (session,) = (await call(page, "GET", "sessions"))["sessions"]
+    assert (session["effort"], session["title"]) == ("low", "first")
+    assert running.model.bodies[0]["reasoning_effort"] == "low"
+
+
+async def test_enter_takes_the_first_model_that_matches(site):
+    async with site(answer) as running:
+        page = await running.log_in()
+        await page.locator(".model-button").click()
+        await page.get_by_role("searchbox", name="Find a model").fill("smol")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".model-button")).to_have_accessible_name("Model: embedded/smollm2-135m")
+
+
+async def test_a_conversation_that_was_deleted_says_so_and_leads_on(site):
+    async with site() as running:
+        page = await running.log_in()
+        await page.goto(f"{running.url}#/c/000000000000")
+        await expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_contain_text("may have been deleted")
+        await expect(page.locator("textarea")).to_have_count(0)
+        await page.get_by_role("link", name="Start a conversation").click()
+        await expect(page.locator("textarea")).to_be_visible()
+
+
 async def test_a_command_is_completed_and_its_reply_shown(site):
     async with site(answer) as running:
         page = await running.log_in()
@@ -201,6 +233,28 @@ async def test_an_answer_is_given_again_and_undone_at_its_message(site):
         await expect(page.locator("textarea")).to_have_value("first")
         await page.get_by_role("button", name="Redo").click()
         await expect(answers).to_have_text(["answer 2 to first"])
+
+
+async def test_files_are_chips_while_the_task_runs_too(site, tmp_path):
+    name = "notes with a name that is longer than a line of a phone.csv"
+    (tmp_path / name).write_text("a;b")
+    (tmp_path / "dot.png").write_bytes(PNG)
+    async with site((Stall("on its way"),)) as running:
+        page = await running.log_in()
+        await page.locator("input[type=file]").set_input_files([tmp_path / name, tmp_path / "dot.png"])
+        await expect(page.locator(".attachment")).to_have_count(2)
+        await expect(page.get_by_text("uploading")).to_have_count(0)
+        await send(page, "look")
+        await expect(page.locator(".live .body")).to_contain_text("on its")
+        mine = page.locator(".sheets .msg.user")
+        await expect(mine.locator(".body")).to_have_text("look")
+        await mine.get_by_role("button", name=name).click()
+        await expect(page.get_by_role("dialog", name=name).locator("code")).to_have_text("a;b")
+        await page.keyboard.press("Escape")
+        await expect(mine.get_by_role("button", name="Enlarge the picture")).to_be_visible()
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator(".ending")).to_be_visible()
+        await expect(mine.get_by_role("button", name=name)).to_have_count(1)
 
 
 async def test_a_file_of_a_message_is_a_chip_and_a_picture_is_enlarged(site, tmp_path):

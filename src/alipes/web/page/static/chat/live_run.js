@@ -25,6 +25,9 @@ export function toItem(message, event) {
   };
 }
 
+/** The words of a person's message, without its files: the model reads those below the words. @param {string} text */
+const withoutFiles = (text) => text.replace(/\n\n<attachment [^]*$/, "").replace(/\n*\[\w+ ?[^\n\]]* saved at [^\n\]]+\]/g, "");
+
 /**
  * @typedef {object} RunWatcher
  * @property {(run: string, item: Item) => void} onSaid A message is complete.
@@ -111,7 +114,11 @@ export class LiveRun {
     const streamed = this.#writer && this.#writer.text === item.text ? this.#body : null;
     this.#writer?.end();
     this.#said = Math.max(this.#said, number);
-    if (!this.#transcript.moreAfter.value && !this.#transcript.find(this.run, number)) this.#show(item, streamed);
+    if (!this.#transcript.moreAfter.value && !this.#transcript.find(this.run, number)) {
+      const words = item.role === "user" ? withoutFiles(item.text ?? "") : item.text;
+      this.#show({ ...item, text: words }, streamed);
+      if (words !== item.text) this.#transcript.update().catch(() => {}); // its files; else they come with the next update
+    }
     this.#clear();
     this.#watcher.onSaid(this.run, item);
   }

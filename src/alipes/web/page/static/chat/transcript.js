@@ -218,8 +218,10 @@ export class Transcript {
   /** @param {Item} item @param {RunFacts} facts */
   #place(item, facts) {
     const known = item.run && item.said ? this.find(item.run, item.said) : null;
-    const node = known ?? this.nodes.build(item);
-    if (known) setNumber(known, { ...items.get(known), ...item });
+    const isWhole = known && !(item.attached?.length && !known.querySelector(":scope > .files, .edit-message"));
+    const node = isWhole ? known : this.nodes.build(item);
+    if (isWhole) setNumber(known, { ...items.get(known), ...item });
+    else if (known && node) known.replaceWith(node);
     else if (node) this.append(node);
     if (node && item.role === "user" && item.run) setVersions(node, item.run, facts.versions);
   }
