@@ -167,6 +167,23 @@ ANSWERS: dict[str, Any] = {
             | {"tools": ["read"], "pending": ["write"], "changes": ["write: new"], "enabled": True, "source": ".mcp.json"},
         ]
     },
+    "model-choices": {
+        "current": "anthropic/claude-sonnet", "default": "anthropic/claude-sonnet",
+        "models": [
+            {"name": "anthropic/claude-sonnet", "provider": "anthropic", "context": 200_000, "input_price": 3.0, "output_price": 15.0},
+            {"name": "local/qwen", "provider": "local", "input_price": 0.0, "output_price": 0.0},
+        ],
+    },
+    "agents": {
+        "agents": [
+            {"name": "claude", "model": "agent-claude/default", "title": "Claude Code", "command": "claude-agent-acp", "installed": True}
+            | {"mode": "ask", "running": 1},
+            {"name": "codex", "model": "agent-codex/default", "title": "Codex", "command": "codex-acp"}
+            | {"install": "npm install --global @zed-industries/codex-acp"},
+        ],
+        "known": [{"name": "gemini", "title": "Gemini CLI", "package": "@google/gemini-cli", "install": "npm install --global @google/gemini-cli"}],
+        "checked": "2026-11-19",
+    },
     "plugins": {
         "plugins": [
             {"name": "weather", "version": "1.2.0", "kind": "native", "state": "on", "source": "~/.alipes/plugins/weather"}
@@ -250,7 +267,7 @@ ANSWERS: dict[str, Any] = {
 
 SCREENS: dict[str, str] = {
     "inbox": "Inbox", "usage": "Usage", "schedules": "Schedules", "schedules/j1": "Morning news", "skills": "Skills",
-    "skills?tab=pending": "Skills", "skills/release-notes": "release-notes", "memory": "Memory", "mcp": "MCP servers",
+    "skills?tab=pending": "Skills", "skills/release-notes": "release-notes", "memory": "Memory", "mcp": "MCP servers", "agents": "Other agents",
     "plugins": "Plugins", "people": "People and platforms", "people/platforms": "People and platforms",
     "people/outbox": "People and platforms", "settings": "Settings", "settings/api": "Settings",
     "settings/secrets": "Settings", "log": "Log", "doctor": "Doctor", "search?q=tea": "Search", "browsers": "Browsers",

@@ -79,9 +79,8 @@ export async function loadFolders() {
 async function loadPage(mine, fresh) {
   try {
     const wanted = viewParams();
-    const pins = fresh && view.value === "person" && !filter.value ? get("sessions", { limit: 100, pinned: "true", ...wanted }) : null;
-    const found = await get("sessions", { limit: PAGE, q: filter.value, cursor, ...wanted });
-    const pinned = (await pins)?.sessions ?? [];
+    const pins = fresh && view.value === "person" && !filter.value ? get("sessions", { limit: 100, pinned: "true", ...wanted }) : { sessions: [] };
+    const [{ sessions: pinned = [] }, found] = await Promise.all([pins, get("sessions", { limit: PAGE, q: filter.value, cursor, ...wanted })]);
     if (mine !== generation) return;
     batch(() => {
       cursor = found.cursor || "";

@@ -6,14 +6,16 @@ import { Lazy } from "./lazy.js";
 /** @typedef {{name: string, provider: string, context?: number, input_price?: number, output_price?: number}} Model */
 /** @typedef {{current: string, default: string, models: Model[]}} Models */
 
+/** @type {Models} */
+const NONE = { current: "", default: "", models: [] };
 /** @type {Promise<Models> | null} */
 let models = null;
 
 /** @returns {Promise<Models>} */
 export function listModels() {
-  models ??= get("model-choices").catch(() => {
+  models ??= get("model-choices").then((found) => ({ ...NONE, ...found }), () => {
     models = null;
-    return { current: "", default: "", models: [] };
+    return NONE;
   });
   return /** @type {Promise<Models>} */ (models);
 }
@@ -21,7 +23,7 @@ loggedIn.subscribe(() => (models = null));
 
 /** @returns {Models} */
 export function useModels() {
-  const [known, setKnown] = useState(/** @type {Models} */ ({ current: "", default: "", models: [] }));
+  const [known, setKnown] = useState(NONE);
   useEffect(() => {
     listModels().then(setKnown);
   }, []);
