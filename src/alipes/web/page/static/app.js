@@ -8,7 +8,7 @@ import { Lazy } from "./chat/lazy.js";
 import { isShortcut } from "./appearance.js";
 import { unseen } from "./notices.js";
 import { waiting } from "./state.js";
-import { IconButton } from "./ui.js";
+import { IconButton, loadStyle } from "./ui.js";
 import "./chat/outbox.js";
 
 /** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
@@ -29,7 +29,7 @@ function LazyScreen({ name, route }) {
   useEffect(() => {
     if (loaded[name]) return;
     const path = isChat ? "./chat/chat.js" : `./screens/${name}.js`;
-    const styles = isChat ? Promise.resolve() : loadStyles("screens.css");
+    const styles = isChat ? Promise.resolve() : loadStyle("./screens.css");
     Promise.all([import(path), styles])
       .then(([module]) => (loaded[name] = module.default))
       .catch(() => (problem.current = "This screen could not be loaded. Check the connection, then reload the page."))
@@ -39,17 +39,6 @@ function LazyScreen({ name, route }) {
   if (Screen && isChat) return html`<${Screen} route=${route} />`;
   if (Screen) return html`<div class="screen"><${Screen} route=${route} /></div>`;
   return html`<div class="screen-wait" role=${problem.current ? "alert" : null}>${problem.current}</div>`;
-}
-
-/** @param {string} name @returns {Promise<void>} */
-function loadStyles(name) {
-  const href = new URL(name, import.meta.url).href;
-  if (document.querySelector(`link[href="${href}"]`)) return Promise.resolve();
-  return new Promise((resolve) => {
-    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href });
-    link.onload = link.onerror = () => resolve();
-    document.head.append(link);
-  });
 }
 
 function App() {
@@ -121,7 +110,7 @@ addEventListener("keydown", async (event) => {
   if (!loggedIn.value) return;
   if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    await loadStyles("screens.css");
+    await loadStyle("./screens.css");
     (await import("./palette.js")).openPalette();
   } else if (isShortcut(event)) {
     event.preventDefault();

@@ -50,6 +50,20 @@ export function formatDuration(seconds) {
 
 /** @type {Map<string, Intl.DateTimeFormat>} */
 const formats = new Map();
+/** @type {Map<string, Promise<void>>} */
+const styles = new Map();
+
+/** Load a style sheet once. @param {string} path Below this folder. @returns {Promise<void>} When it is used. */
+export function loadStyle(path) {
+  const loading = styles.get(path) ?? new Promise((resolve) => {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL(path, import.meta.url).href });
+    link.onload = link.onerror = () => resolve(undefined);
+    document.head.append(link);
+  });
+  styles.set(path, loading);
+  return loading;
+}
+
 /** @param {string} name @param {Intl.DateTimeFormatOptions} options */
 function formatOf(name, options) {
   let format = formats.get(name);

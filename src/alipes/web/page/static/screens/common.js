@@ -8,19 +8,6 @@ import { Badge, Button, ErrorBox, IconButton, lookUp, Spinner } from "./controls
 /** @typedef {import("../vendor/preact.js").Child} Child */
 /** @template T @typedef {{data?: T, error?: unknown, loading: boolean, reload: () => Promise<void>, set: (data: T) => void}} Resource */
 
-/** Load a style sheet of the static folder once. @param {string} name relative to this file */
-export function loadStyle(name) {
-  const address = new URL(name, import.meta.url).href;
-  for (const each of document.styleSheets) if (each.href === address) return Promise.resolve();
-  return new Promise((done) => {
-    const link = document.createElement("link");
-    link.rel = "stylesheet";
-    link.href = address;
-    link.onload = link.onerror = () => done(undefined);
-    document.head.append(link);
-  });
-}
-
 /**
  * The answer of `load`, loaded again when `inputs` change and when one of the live events arrives.
  * @template T @param {() => Promise<T>} load @param {unknown[]} [inputs] @param {string[]} [events]

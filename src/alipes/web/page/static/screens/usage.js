@@ -1,8 +1,8 @@
 // Usage: cost or tokens per day, stacked; cache share; limits; the same figures as a table and as CSV.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { download, get } from "../api.js";
-import { Button, Empty, Field, formatCount, formatMoney, formatShort, Select, Table, Tabs } from "./controls.js";
-import { ConversationLink, Loaded, loadStyle, Page, Section, useResource } from "./common.js";
+import { Button, Empty, Field, formatCount, formatMoney, formatShort, loadStyle, Select, Table, Tabs } from "./controls.js";
+import { ConversationLink, Loaded, Page, Section, useResource } from "./common.js";
 
 /**
  * @typedef {{day?: string, model?: string, task?: string, surface?: string, session?: string, title?: string, calls?: number, input?: number,
@@ -85,7 +85,7 @@ function Chart({ series, unit }) {
     let left = false;
     const element = /** @type {HTMLDivElement} */ (box.current);
     const resize = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: 240 }));
-    Promise.all([import("../vendor/uplot.js"), loadStyle("../vendor/uplot.css")]).then(([module]) => {
+    Promise.all([import("../vendor/uplot.js"), loadStyle("./vendor/uplot.css")]).then(([module]) => {
       if (left) return;
       plot = drawChart(module.default, element, series, unit, setReading);
       resize.observe(element);
