@@ -87,7 +87,7 @@ async def test_a_job_is_paused_resumed_edited_and_deleted(site):
         await page.get_by_text("More options").click()
         await page.get_by_label("Budget of one run").fill("$0.50")
         await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_text("$0.50")).to_be_visible()
+        await expect(page.locator(".facts").get_by_text("$0.50", exact=True)).to_be_visible()
         changed = await find_job(page)
         assert (changed["when"], changed["budget"], changed["prompt"]) == (
             "every day at 7:30",
