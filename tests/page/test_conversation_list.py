@@ -112,6 +112,17 @@ async def test_the_menu_of_a_row_is_used_by_keyboard(site):
         await expect(page.get_by_role("button", name="Menu of alpha")).to_be_focused()
 
 
+async def test_the_menu_of_a_row_fits_on_a_phone(site):
+    async with site(lambda _body: Say("ok")) as running:
+        page = await running.log_in(viewport={"width": 360, "height": 480}, has_touch=True, is_mobile=True)
+        await fill(running, page, "alpha")
+        await page.get_by_role("button", name="Open the menu").tap()
+        await expect(page.get_by_role("button", name="Close the menu")).to_be_focused()
+        await page.get_by_role("button", name="Menu of alpha").tap()
+        box = await page.get_by_role("menu", name="Menu of alpha").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 360 and box["y"] >= 0 and box["y"] + box["height"] <= 480
+
+
 async def test_conversations_of_ask_and_keys_have_their_own_lists_and_unlisted_ones_none(site):
     async with site(lambda _body: Say("ok")) as running:
         page = await running.log_in()

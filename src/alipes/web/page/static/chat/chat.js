@@ -52,9 +52,11 @@ function Screen({ id, number }) {
     }
   };
   /** @param {{key: string, text: string, body: any}} message */
-  const onNew = (message) => {
+  const onNew = async (message) => {
     const session = `${NEW_NAME}${message.key.slice(0, 10) || randomId().slice(0, 10)}`;
-    outbox.add({ ...message, session, body: { ...message.body, session } });
+    const { effort, ...body } = message.body;
+    if (effort && !(await attempt(() => beginWith(session, { effort, model: body.model })))) return (insertion.value = message.text);
+    outbox.add({ ...message, session, body: { ...body, session } });
   };
   return html`<${Header} conversation=${conversation} onCheckpoints=${() => setCheckpoints(true)} onShare=${() => setSharing(true)} />
     ${conversation ? html`<${Log} conversation=${conversation} number=${number} replies=${replies.value.get(id) ?? []} />` : html`<${Welcome} />`}
@@ -94,10 +96,16 @@ function addReply(id, command, done) {
   replies.value = new Map(replies.value).set(id, all);
 }
 
-/** A conversation that begins with a command instead of a message. @param {string} text @param {Record<string, string>} options */
-async function beginWithCommand(text, { model = "", ...changes }) {
-  const { id } = await post("sessions", { name: `${NEW_NAME}${randomId().slice(0, 10)}`, ...(model && { model }) });
+/** A new conversation with these options; returns its id. @param {string} name @param {Record<string, string>} options */
+async function beginWith(name, { model = "", ...changes }) {
+  const { id } = await post("sessions", { name, ...(model && { model }) });
   if (Object.keys(changes).length) await patch(`sessions/${id}`, changes);
+  return id;
+}
+
+/** A conversation that begins with a command instead of a message. @param {string} text @param {Record<string, string>} options */
+async function beginWithCommand(text, options) {
+  const id = await beginWith(`${NEW_NAME}${randomId().slice(0, 10)}`, options);
   const done = await post(`sessions/${id}/commands`, { text });
   addReply(id, text, done);
   placeConversation(await get(`sessions/${id}`));
@@ -161,7 +169,7 @@ function Log({ conversation, number, replies }) {
       onClick=${(/** @type {MouseEvent} */ event) => onAct(event, conversation)} onKeyDown=${moveFocus}
       onPointerOver=${showTools} onFocusIn=${showTools}>
     <div class="column">
-      ${conversation.problem.value && html`<p class="problem" role="alert">${conversation.problem.value}</p>`}
+      ${conversation.problem.value && html`<p class="problem" role="alert">${conversation.problem.value}</p><p><a href="#/new">Start a conversation</a> or choose one in the list.</p>`}
       <div ref=${sheets} class="sheets"></div>
       ${replies.map((each, index) => html`<${CommandReply} key=${index} reply=${each} />`)}
       <div ref=${tail}></div>
@@ -178,7 +186,7 @@ function Log({ conversation, number, replies }) {
 /** @param {{reply: Reply}} props */
 function CommandReply({ reply }) {
   return html`<article class=${`msg note reply${reply.failed ? " failed" : ""}`}><p class="from"><code>${reply.command}</code></p>
-    <div class="plain" dir="auto">${reply.text}</div></article>`;
+    <div class=${/\S {2,}\S/.test(reply.text) ? "plain columns" : "plain"} dir="auto">${reply.text}</div></article>`;
 }
 
 /** The buttons of the message under the pointer or with the focus. There is one set for the whole transcript. */
@@ -308,6 +316,7 @@ const EFFORTS = ["", "off", "minimal", "low", "medium", "high", "xhigh", "max"];
 function Foot({ conversation, options, setOptions, onCommand, onNew }) {
   const session = conversation?.session.value;
   if (!mayChange.value) return html`<footer class="foot"><p class="closed muted">This browser may only read.</p></footer>`;
+  if (conversation?.problem.value) return null;
   if (session && session.current === false) {
     return html`<footer class="foot"><p class="closed muted">This conversation has ended where it took place. Branch it to continue here.
       <${Button} small icon="branch" onClick=${() => branch(session.id)}>Branch<//></p></footer>`;
@@ -324,6 +333,7 @@ function Choices({ conversation, options, setOptions }) {
   const session = conversation?.session.value;
   const model = (conversation ? session?.model : options.model) ?? "";
   const mode = (conversation ? session?.permission_mode : options.permission_mode) || "ask";
+  const effort = (conversation ? session?.effort : options.effort) ?? "";
   /** @param {string} name */
   const changed = (name) => (/** @type {Event} */ event) => {
     const { value } = /** @type {HTMLSelectElement} */ (event.currentTarget);
@@ -335,7 +345,7 @@ function Choices({ conversation, options, setOptions }) {
     <select class="quiet-select" aria-label="Permission mode" value=${mode} onChange=${changed("permission_mode")}>
       ${Object.entries(MODES).map(([value, label]) => html`<option key=${value} value=${value} selected=${value === mode}>${label}</option>`)}
     </select>
-    ${conversation && html`<select class="quiet-select" aria-label="Thinking effort" value=${session?.effort ?? ""} onChange=${changed("effort")}>
-      ${EFFORTS.map((value) => html`<option key=${value} value=${value} selected=${value === (session?.effort ?? "")}>${value ? `Effort ${value}` : "Effort"}</option>`)}
-    </select>`}`;
+    <select class="quiet-select" aria-label="Thinking effort" value=${effort} onChange=${changed("effort")}>
+      ${EFFORTS.map((value) => html`<option key=${value} value=${value} selected=${value === effort}>${value ? `Effort ${value}` : "Effort"}</option>`)}
+    </select>`;
 }

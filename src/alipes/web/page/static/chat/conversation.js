@@ -269,7 +269,7 @@ export class Conversation {
   #report(error) {
     if (!(error instanceof ApiError)) throw error;
     if (this.loaded.value) toast(error.message, { kind: "error" });
-    else this.problem.value = error.message;
+    else this.problem.value = error.status === 404 ? "This conversation does not exist. It may have been deleted." : error.message;
   }
 
   /** @param {Record<string, string>} changes */

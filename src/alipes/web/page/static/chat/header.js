@@ -5,7 +5,8 @@ import { go, href, pageTitle } from "../router.js";
 import { mayChange } from "../state.js";
 import { Icon, IconButton, attempt } from "../ui.js";
 import { Lazy } from "./lazy.js";
-import { drawer, titleOf } from "./list.js";
+import { drawer } from "./list.js";
+import { titleOf } from "./list_acts.js";
 
 /** @typedef {import("./conversation.js").Conversation} Conversation */
 
@@ -15,7 +16,7 @@ export function Header({ conversation, onCheckpoints, onShare }) {
   const [editing, setEditing] = useState(false);
   const [open, setOpen] = useState(false);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const title = session?.title || session?.preview || session?.name || (conversation ? "" : "New conversation");
+  const title = conversation?.problem.value ? "Conversation not found" : session ? titleOf(session) : conversation ? "" : "New conversation";
   useEffect(() => {
     pageTitle.value = title || "Conversation";
   }, [title]);

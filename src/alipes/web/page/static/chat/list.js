@@ -4,7 +4,7 @@ import { go, href, route } from "../router.js";
 import { caller, conversations, filter, folders, listState, loadMoreConversations, mayChange, reloadConversations, setView, view, waiting } from "../state.js";
 import { Button, Icon, IconButton, clock, formatAge } from "../ui.js";
 import { draftIds } from "./drafts.js";
-import { NameDialog, askFolder, askTitle, askToDelete, setOrder } from "./list_acts.js";
+import { NameDialog, askFolder, askTitle, askToDelete, setOrder, titleOf } from "./list_acts.js";
 import { MenuList } from "./menu_list.js";
 
 /** Whether the sidebar is shown over the page, on a phone. */
@@ -30,7 +30,7 @@ const menu = signal(/** @type {{session: Session, place: {x: number, y: number},
 export function Sidebar({ screens }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    if (drawer.value) box.current?.querySelector("input")?.focus();
+    if (drawer.value) /** @type {HTMLElement | null | undefined} */ (box.current?.querySelector(".brand .only-phone"))?.focus(); // a text field would bring up the keyboard
   }, [drawer.value]);
   const managed = Object.keys(screens).filter((name) => name !== "inbox" && name !== "search" && (name !== "cluster" || caller.value?.clustered));
   return html`<nav ref=${box} class=${`sidebar${drawer.value ? " open" : ""}`} aria-label="Conversations and screens"
@@ -110,9 +110,6 @@ function RowMenu({ session, place, button }) {
     { label: "Delete", icon: "trash", danger: true, act: async () => { if ((await askToDelete([session])) && open) go("new", { replace: true }); } },
   ]} />`;
 }
-
-/** @param {Session} session */
-export const titleOf = (session) => (session.title || session.preview || session.name || "Untitled").slice(0, 200);
 
 /** The heading of the time when a conversation was last used. @param {Session} session @param {Date} now */
 function groupOf(session, now) {

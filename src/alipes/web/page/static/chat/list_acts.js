@@ -7,7 +7,10 @@ import { Button, Dialog, attempt, confirm, toast } from "../ui.js";
 /** @typedef {import("../state.js").Session} Session */
 
 /** @param {Session} session */
-export const titleOf = (session) => session.title || session.preview || session.name || "Untitled";
+export const titleOf = (session) => (session.title || session.preview || nameOf(session)).slice(0, 200);
+
+/** The name of a conversation without words yet: those that the page itself gives say nothing. @param {Session} session */
+const nameOf = ({ name = "" }) => (!name || /^page-[\w-]{10}$/.test(name) ? "New conversation" : name);
 
 /** @param {Session[]} chosen @param {Record<string, any>} changes @returns {Promise<Session[]>} */
 export async function setOrder(chosen, changes) {

@@ -1,5 +1,5 @@
 // A menu: opened at a button, used with the arrow keys, closed by Escape or by a click beside it.
-import { html, useEffect, useRef } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { Icon, attempt } from "../ui.js";
 
 /** @typedef {{label: string, icon: string, act: () => unknown, danger?: boolean}} Entry */
@@ -38,9 +38,13 @@ export function MenuList({ label, entries, box, onClose, place }) {
     if (event.key !== "Tab") event.preventDefault();
     event.stopPropagation();
   };
-  const y = place && Math.max(8, Math.min(place.y, innerHeight - 44 * shown.length));
+  const [at, setAt] = useState(place);
+  useLayoutEffect(() => {
+    const { offsetWidth: width = 0, offsetHeight: height = 0 } = list.current ?? {};
+    if (place) setAt({ x: Math.max(8, Math.min(place.x, innerWidth - width - 8)), y: Math.max(8, Math.min(place.y, innerHeight - height - 8)) });
+  }, []);
   return html`<div ref=${list} class=${`menu-list${place ? " placed" : ""}`} role="menu" aria-label=${label} onKeyDown=${onKey}
-    style=${place ? { left: `${place.x}px`, top: `${y}px` } : undefined}>${shown.map((each) => html`
+    style=${at ? { left: `${at.x}px`, top: `${at.y}px` } : undefined}>${shown.map((each) => html`
     <button key=${each.label} role="menuitem" tabindex="-1" class=${each.danger ? "danger" : ""}
       onClick=${() => { close(); attempt(each.act); }}><${Icon} name=${each.icon} size=${16} /> ${each.label}</button>`)}</div>`;
 }

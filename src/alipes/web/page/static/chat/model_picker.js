@@ -22,6 +22,7 @@ export default function ModelPicker({ known, model, onChoose, onClose }) {
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const all = /** @type {HTMLElement[]} */ ([...(list.current?.querySelectorAll("button") ?? [])]);
+    if (event.key === "Enter" && /** @type {Element} */ (event.target).matches("input") && typed) all[0]?.click();
     if (!step || !all.length) return;
     event.preventDefault();
     const at = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
@@ -42,7 +43,7 @@ export default function ModelPicker({ known, model, onChoose, onClose }) {
 
 /** @param {{model: Model, current: boolean, choose: (name: string) => void}} props */
 function Row({ model, current, choose }) {
-  const price = typeof model.input_price === "number"
+  const price = model.input_price === 0 && !model.output_price ? "free" : typeof model.input_price === "number"
     ? `${formatMoney(model.input_price)} in, ${formatMoney(model.output_price)} out per million tokens` : "price unknown";
   const window = model.context ? `${formatShort(model.context)} tokens` : "";
   return html`<li><button type="button" aria-current=${current ? "true" : null} onClick=${() => choose(model.name)}>
