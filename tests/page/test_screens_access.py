@@ -1,5 +1,6 @@
 """Every screen for everyone: axe in both themes, 320 pixels, the keyboard alone, readers, the palette, errors."""
 
+import asyncio
 import json
 
 import pytest
@@ -106,6 +107,26 @@ async def test_no_screen_scrolls_sideways_at_320_pixels(site):
         await expect(page.get_by_role("link", name="Inbox")).to_be_visible()
 
 
+async def test_no_screen_is_shown_before_its_styles(site):
+    async with site() as running:
+        page = await running.log_in(service_workers="block")
+        release = asyncio.Event()
+
+        async def hold(route):
+            await release.wait()
+            await route.continue_()
+
+        await page.route("**/screens.css", hold)
+        async with page.expect_response("**/screens/doctor.js"):
+            await page.evaluate("location.hash = '#/doctor'")
+        async with page.expect_response("**/screens/search.js"):
+            await page.evaluate("location.hash = '#/search'")
+        await page.evaluate("fetch('sw.js').then((answer) => answer.text())")
+        await expect(page.locator(".page")).to_have_count(0)
+        release.set()
+        await expect(page.get_by_role("heading", level=1, name="Search")).to_be_visible()
+
+
 async def test_all_screens_and_the_chat_have_one_left_edge_and_one_width(site):
     async with site((Say("Noted."),)) as running:
         page = await open_samples(running, viewport={"width": 1600, "height": 900})
@@ -116,10 +137,31 @@ async def test_all_screens_and_the_chat_have_one_left_edge_and_one_width(site):
         await page.evaluate("location.hash = '#/new'")
         await expect(page.locator(".composer")).to_be_visible()
         edges["chat"] = await page.evaluate(EDGES, ".composer")
+        edges["examples"] = await page.evaluate(EDGES, ".examples")
         edges["title"] = [
             await page.evaluate("document.querySelector('h1').getBoundingClientRect().left"),
             edges["chat"][1],
         ]
+    assert len({tuple(each) for each in edges.values()}) == 1, edges
+
+
+async def test_all_screens_and_the_chat_have_one_left_edge_on_a_phone(site):
+    async with site((Say("Noted."),)) as running:
+        page = await open_samples(running, viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+        edges = {}
+        for address in SCREENS:
+            await open_screen(page, address)
+            edges[address] = await page.evaluate(EDGES, ".page-head")
+        await page.evaluate("location.hash = '#/new'")
+        await expect(page.locator(".examples")).to_be_visible()
+        for name in (".composer", ".examples"):
+            edges[name] = await page.evaluate(EDGES, name)
+        await page.unroute("**/v1/**")
+        await page.reload()
+        await page.locator("textarea").fill("hello")
+        await page.get_by_role("button", name="Send", exact=True).tap()
+        await expect(page.locator(".sheets .msg.assistant .body")).to_have_text("Noted.")
+        edges["message"] = await page.evaluate(EDGES, ".sheets .msg.assistant")
     assert len({tuple(each) for each in edges.values()}) == 1, edges
 
 

@@ -55,7 +55,7 @@ function Keys({ onClose }) {
     <div class="appearance">
       ${select("theme", "Theme", [["", "Like the system"], ["light", "Light"], ["dark", "Dark"]])}
       ${select("size", "Text size", [["small", "Small"], ["", "Normal"], ["large", "Large"], ["larger", "Larger"]])}
-      ${select("keys", "Single keys", [["", "On, outside of text fields"], ["off", "Off"]])}
+      ${select("keys", "Single keys", [["", "On"], ["off", "Off"]])}
       <label class="check"><input type="checkbox" checked=${notified.value} onChange=${toggle} /> Notify me of answers and approvals while I look elsewhere</label>
     </div>
     <h3>Keys</h3>

@@ -63,7 +63,7 @@ function Approval({ question, conversation }) {
           ${has("session") && html`<${Button} onClick=${() => answer({ choice: "session" })}>${CHOICES.session}<//>`}
           ${has("always") && html`<${Button} aria-expanded=${more === "always"} onClick=${() => setMore(more === "always" ? "" : "always")}>${CHOICES.always}<//>`}
           ${has("no") && html`<${Button} kind="danger" data-choice="no" onClick=${() => answer({ choice: "no" })}>${CHOICES.no}<//>
-            <${Button} kind="quiet" aria-expanded=${more === "no"} onClick=${() => setMore(more === "no" ? "" : "no")}>${DENY_WITH_REASON}<//>`}
+            <${Button} aria-expanded=${more === "no"} onClick=${() => setMore(more === "no" ? "" : "no")}>${DENY_WITH_REASON}<//>`}
         </div>`
       : html`<p class="muted">This browser may only read.</p>`}
     ${more === "always" && html`<form class="answer-more" onSubmit=${submit(() => answer({ choice: "always", ...(pattern && { pattern }) }))}>

@@ -26,13 +26,13 @@ export default function ShareDialog({ conversation: { id }, onClose }) {
     await load();
   };
   return html`<${Dialog} title="Share the conversation" onClose=${onClose}>
-    <p>Everybody who has the link can read this conversation as it is now, without a login. They see nothing else, and nothing that is said later.</p>
+    <p>Everybody who has the link can read this conversation as it is now, without a login. They see nothing else, and nothing that is said later. Results of tools are in it: look before you share.</p>
     <p class="answers share-acts"><label>Expires after <select value=${days} onChange=${(/** @type {Event} */ event) => setDays(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}>
       ${[["1", "a day"], ["7", "a week"], ["30", "30 days"], ["365", "a year"]].map(([value, label]) => html`<option value=${value} selected=${value === days}>${label}</option>`)}</select></label>
       <${Button} kind="primary" icon="link" onClick=${make}>Make a link<//>
       <${Button} icon="download" onClick=${() => download(`sessions/${id}/export/html`, "conversation.html", { shared: "true" })}>Save as a file<//></p>
     ${made?.link && html`<${CodeBlock} text=${made.link} label="Link" /><p class="muted small">It is not shown again.</p>`}
-    ${shares.length > 0 && html`<h3>Links</h3><ul class="jobs">${shares.map((each) => html`<li key=${each.id}><span>Made <${Time} value=${each.created} />, expires <${Time} value=${each.expires} /></span>
+    ${shares.length > 0 && html`<h3>Links</h3><ul class="jobs share-links">${shares.map((each) => html`<li key=${each.id}><span>Made <${Time} value=${each.created} />, expires <${Time} value=${each.expires} /></span>
       <${Button} small kind="danger" onClick=${() => end(each.id)}>End<//></li>`)}</ul>`}
   <//>`;
 }

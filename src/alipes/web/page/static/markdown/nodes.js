@@ -27,8 +27,17 @@ function setTarget(node, target) {
   node.setAttribute("rel", "noopener noreferrer");
   node.setAttribute("target", "_blank");
   node.title = url.href;
-  const place = url.protocol === "mailto:" ? decodeURI(url.pathname) : url.host;
+  const place = url.protocol === "mailto:" ? decode(url.pathname) : url.host;
   if (!text.includes(place)) node.append(note(` (${place})`));
+}
+
+/** @param {string} address */
+function decode(address) {
+  try {
+    return decodeURI(address);
+  } catch {
+    return address;
+  }
 }
 
 /** @param {string} text */

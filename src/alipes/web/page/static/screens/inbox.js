@@ -26,7 +26,7 @@ function ApprovalAnswers({ question, answer }) {
       ${answers.filter((each) => lookUp(CHOICES, each, "")).map((each) => html`<${Button} key=${each} kind=${each === "once" ? "primary" : each === "no" ? "danger" : "plain"}
         aria-expanded=${each === "always" ? String(open === "always") : undefined}
         onClick=${() => (each === "always" ? setOpen(open === "always" ? "" : "always") : answer({ choice: each }))}>${CHOICES[each]}<//>`)}
-      ${answers.includes("no") && html`<${Button} kind="quiet" aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>${DENY_WITH_REASON}<//>`}
+      ${answers.includes("no") && html`<${Button} aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>${DENY_WITH_REASON}<//>`}
     </div>
     ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", ...(pattern.trim() ? { pattern: pattern.trim() } : {}) })}>
       <${Field} label="Always allow commands that match" mono value=${pattern} onInput=${setPattern} autofocus

@@ -100,7 +100,7 @@ function SettingControl({ setting }) {
   const label = { label: nameOf(setting.key), hideLabel: true, error, disabled };
   switch (kind) {
     case "flag": return html`<${Toggle} label=${nameOf(setting.key)} hideLabel checked=${text === "true"} disabled=${disabled} onChange=${(/** @type {boolean} */ on) => input(String(on))} />${error && html`<p class="field-error" role="alert" dir="auto">${error}</p>`}`;
-    case "choice": return html`<${Select} ...${label} value=${text} options=${[...new Set([text, ...(setting.choices ?? [])])].map((value) => ({ value, label: value || "(none)" }))} onChange=${input} />`;
+    case "choice": return html`<${Select} ...${label} value=${text} options=${[...new Set([text, ...(setting.choices ?? [])])].map((value) => ({ value, label: value || "(not set)" }))} onChange=${input} />`;
     case "number": return html`<${Field} ...${label} class="short" inputmode=${setting.type === "whole" ? "numeric" : "decimal"} value=${text} onInput=${input} />`;
     case "list": return html`<${Field} ...${label} rows=${Math.min(8, Math.max(2, text.split("\n").length))} mono value=${text} onInput=${input} hint="One per line." />`;
     case "json": return html`<${Field} ...${label} rows=${Math.min(14, Math.max(3, text.split("\n").length))} mono value=${text} onInput=${input} hint="JSON." />`;
@@ -129,7 +129,7 @@ function notesOf(setting) {
   const origin = setting.source === "default" ? "" : setting.origin?.replace(/^\S*\//, "") || `${setting.source ?? ""}${setting.line ? `, line ${setting.line}` : ""}`;
   const kind = kindOf(setting);
   return [
-    isDefault ? "default" : `default: ${show(setting, setting.default).slice(0, 200) || "empty"}`, origin,
+    origin && `from ${origin}`, isDefault ? "default" : `default: ${show(setting, setting.default).slice(0, 200) || "empty"}`,
     kind === "flag" || kind === "choice" ? "" : setting.accepts, setting.fixed ? "overridden by its variable, so it cannot be changed here" : "",
     setting.restart ? "needs a restart" : "",
   ].filter(Boolean).join(" · ");
