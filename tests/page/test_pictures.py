@@ -48,6 +48,11 @@ RENAME_FOLDER = """(folder) => {
 }"""
 """Shows a person's folder instead of the temporary one."""
 SKILL = "---\nname: release\ndescription: How a release is made, from the changelog to the tag.\n---\n\nRun the tests first.\n"
+JOBS = (
+    {"name": "news", "when": "every weekday at 8", "prompt": "Send me a summary of what is new.", "deliver": ["none"]},
+    {"name": "backup", "when": "every day at 3:30", "script": "restic backup ~/notes", "deliver": ["none"]},
+)
+NOTES = ("The tests of the server need libfoo.\nReleases are made on Thursdays.", "Ann prefers short answers.")
 ASKED = "Why does the build fail since yesterday?"
 PUSH = "Push the release branch, please"
 
@@ -126,7 +131,7 @@ async def take_themes(page, name, folder, tmp_path):
         path = folder / f"{name}-{theme}.png"
         await page.screenshot(path=path)
         with Image.open(path) as picture:
-            picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+            picture.convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 async def fill_screens(running, page, tmp_path):
@@ -140,11 +145,28 @@ async def fill_screens(running, page, tmp_path):
     plugin = str(native(tmp_path / "ways"))
     offer = await call(page, "POST", "plugins/look", {"source": plugin})
     await call(page, "POST", "plugins", {"source": plugin, "sha256": offer["sha256"]})
+    for job in JOBS:
+        await call(page, "POST", "schedules", job)
+    for notes, text in zip((await call(page, "GET", "memory"))["targets"], NOTES, strict=True):
+        await call(page, "PATCH", "memory", {"target": notes["target"], "text": text, "base": notes["base"]})
     await page.goto(f"{running.url}#/new")
     await send(page, ASKED)
     await expect(page.locator(".msg.assistant td").first).to_have_text("server")
     await expect(page.locator("button.stop")).to_have_count(0)
     return page.url
+
+
+async def fill_screen(page, name):
+    """What a screen shows only when it is asked for."""
+    if name == "doctor":
+        await page.get_by_role("button", name="Run the checks").click()
+        await expect(page.locator(".checks").first).to_be_visible(timeout=60_000)
+    if name == "search":
+        await page.goto(page.url + "?q=build")
+        await expect(page.locator(".hit").first).to_be_visible()
+    if name == "log":
+        await page.get_by_label("Level").select_option("debug and above")
+        await expect(page.locator(".log-line").first).to_be_visible()
 
 
 def world_command(tmp_path):
@@ -156,7 +178,7 @@ def world_command(tmp_path):
 async def test_the_pictures_of_every_screen(site, tmp_path):
     folder = Path(KEPT_IN or tmp_path) / "page"
     folder.mkdir(exist_ok=True)
-    async with site(reply) as running:
+    async with site(reply, log_level='"debug"') as running:
         first = await running.log_in()
         chat = await fill_screens(running, first, tmp_path)
         for size, options in (("1280", WIDE), ("390", PHONE)):
@@ -165,6 +187,7 @@ async def test_the_pictures_of_every_screen(site, tmp_path):
                 await page.goto(f"{running.url}#/{name}")
                 await expect(page.locator("h1").first).to_be_visible()
                 await expect(page.locator(".spinner")).to_have_count(0)
+                await fill_screen(page, name)
                 await take_themes(page, f"{name}-{size}", folder, tmp_path)
             for name in CHATS:
                 await page.goto(chat if name == "chat" else f"{running.url}#/new")

@@ -202,7 +202,7 @@ function List() {
     measure();
   };
   return html`<div ref=${box} class="conversations" onScroll=${measure} onKeyDown=${move}>
-    <ul style=${{ height: `${(lines.at(-1)?.top ?? 0) + ROW_REM * rem}px` }}>
+    <ul style=${{ height: `${lines.length && (lines.at(-1)?.top ?? 0) + ROW_REM * rem}px` }}>
       ${near.map(({ session, head, top }) => (session
         ? html`<${Row} key=${session.id} session=${session} top=${top} open=${session.id === open} reachable=${session.id === known}
           place=${all.indexOf(session) + 1} count=${all.length} />`

@@ -154,7 +154,7 @@ export default function Screen(_props) {
       <${Field} label="Text" type="search" value=${words} onInput=${setWords} /></div>
     <p class="muted small" role="status">${state.loading ? "Loading …" : `${formatCount(lines.length)} lines`}</p>
     ${state.error ? html`<${ErrorBox} error=${state.error} onRetry=${load} />` : null}
-    ${lines.length ? html`${state.more && lines.length < KEPT ? html`<div><${Button} small onClick=${loadOlder}>Load older lines<//></div>` : null}<${LineList} lines=${lines} follow=${follow && !paused} setFollow=${setFollow} onOpen=${setOpen} />`
+    ${lines.length ? html`${state.more && lines.length < KEPT ? html`<div class="older"><${Button} small onClick=${loadOlder}>Load older lines<//></div>` : null}<${LineList} lines=${lines} follow=${follow && !paused} setFollow=${setFollow} onOpen=${setOpen} />`
       : state.loading ? html`<${Spinner} />` : state.error ? null : html`<${Empty} icon="list" title="No lines match" />`}
     ${open && html`<${LineDialog} line=${open} onClose=${() => setOpen(null)} />`}
   <//></div>`;

@@ -62,7 +62,7 @@ function People() {
     ${people.length ? html`<${Section} title="People with access" count=${people.length}><${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
       { name: "name", label: "Name", render: (/** @type {Person} */ row) => html`<strong><${Text} value=${row.name || row.user} /></strong>` },
       { name: "platform", label: "Platform", render: (/** @type {Person} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
-      { name: "since", label: "Since", render: (/** @type {Person} */ row) => html`<${Time} value=${row.since} />` },
+      { name: "since", label: "Since", render: (/** @type {Person} */ row) => (row.since ? html`<${Time} value=${row.since} />` : html`<span class="muted">–</span>`) },
       { name: "role", label: "Role", render: (/** @type {Person} */ row) => (mayChange.value && !row.settings ? html`<${Select} label=${`Role of ${row.name || row.user}`} hideLabel value=${row.role} options=${[...new Set([...ROLES, row.role ?? "user"])]} onChange=${setRole(row)} />` : html`<${Badge}>${row.role}<//>`) },
       ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Person} */ row) => (row.settings ? html`<span class="muted small">in config.toml</span>` : html`<${Button} small kind="danger" onClick=${revoke(row)}>Remove<//>`) }] : []),
     ]} /><//>` : html`<${Empty} icon="people" title="Nobody has access by pairing">People who message the agent get a pairing code. Enter the code here to give them access.<//>`}

@@ -26,7 +26,7 @@ function cut(text, words) {
 /** @param {{hit: Hit, words: string}} props */
 function HitItem({ hit, words }) {
   return html`<li><a class="item hit" href=${`#/c/${encodeURIComponent(hit.session)}${hit.message ? `/m/${hit.message}` : ""}`}>
-    <span class="item-main"><span><strong><${Text} value=${hit.title || "Conversation"} /></strong> <span class="muted small">${hit.role === "user" ? "you" : hit.role ?? ""} · <${Time} value=${hit.when} /></span></span>
+    <span class="item-main"><span><strong><${Text} value=${hit.title || "Conversation"} /></strong> <span class="muted small figure">${hit.role === "user" ? "you" : hit.role ?? ""} · <${Time} value=${hit.when} /></span></span>
       <span class="clamp-3"><${Marked} text=${cut(hit.snippet ?? "", words)} words=${words} /></span></span>
     <span class="item-side">${hit.origin ? html`<${Badge}>${hit.origin}<//>` : null}</span></a></li>`;
 }
