@@ -1,5 +1,7 @@
 """Conversations in a real browser: the list, older messages, links to messages, and what the menu does."""
 
+import asyncio
+import json
 import re
 
 import pytest
@@ -115,13 +117,40 @@ async def test_model_permission_mode_and_effort_are_kept_for_the_conversation(si
         await model.click()
         await page.get_by_role("searchbox", name="Find a model").fill("scrip")
         await page.keyboard.press("ArrowDown")
-        async with page.expect_response(lambda answer: answer.request.method == "PATCH"):
+        async with page.expect_response(lambda answer: '"model"' in (answer.request.post_data or "")):
             await page.keyboard.press("Enter")
         await expect(model).to_have_accessible_name("Model: test/scripted")
         await page.reload()
         await expect(page.get_by_label("Permission mode")).to_have_value("plan")
         await expect(page.get_by_label("Thinking effort")).to_have_value("high")
         assert (await call(page, "GET", "sessions"))["sessions"][0]["model"] == "test/scripted"
+
+
+async def test_choices_that_follow_each_other_are_all_kept_and_shown(site):
+    async with site(answer) as running:
+        page = await running.log_in()
+        await send(page, "first")
+        await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
+        held = []
+
+        async def hold(route):
+            if route.request.method != "PATCH":
+                return await route.continue_()
+            held.append(json.loads(route.request.post_data))
+            if len(held) == 1:
+                await first.wait()
+            return await route.continue_()
+
+        first = asyncio.Event()
+        await page.route("**/v1/sessions/*", hold)
+        await page.get_by_label("Permission mode").select_option("plan")
+        await page.get_by_label("Thinking effort").select_option("high")
+        await page.evaluate("fetch('v1/key').then((answer) => answer.text())")
+        assert held == [{"permission_mode": "plan"}]
+        async with page.expect_response(lambda answer: "effort" in (answer.request.post_data or "")):
+            first.set()
+        await expect(page.get_by_label("Permission mode")).to_have_value("plan")
+        await expect(page.get_by_label("Thinking effort")).to_have_value("high")
 
 
 async def test_effort_is_chosen_before_the_first_message(site):
@@ -366,7 +395,7 @@ async def test_a_diff_is_shown_with_its_two_sides(site):
 
 
 async def test_a_shared_conversation_is_read_without_a_login_until_its_link_is_ended(site):
-    async with site((Say("**Bring** an umbrella."), Say("No, it is dry."))) as running:
+    async with site((Say("**Bring** an umbrella.\nIt rains."), Say("No, it is dry."))) as running:
         page = await running.log_in()
         await send(page, "Will it rain?")
         await expect(page.locator(".sheets .msg.assistant")).to_have_count(1)
@@ -381,6 +410,7 @@ async def test_a_shared_conversation_is_read_without_a_login_until_its_link_is_e
         answer = await guest.goto(link)
         assert answer.status == 200 and "sandbox" in answer.headers["content-security-policy"]
         await expect(guest.locator("strong")).to_have_text("Bring")
+        assert await guest.locator("p", has=guest.locator("strong")).inner_text() == "Bring an umbrella.\nIt rains."
         await expect(guest.get_by_text("it is dry")).to_have_count(0)
         assert str(running.home.path) not in await guest.content()
         assert (await guest.goto(f"{running.url}v1/sessions")).status == 401

@@ -131,7 +131,9 @@ async def take_themes(page, name, folder, tmp_path):
         path = folder / f"{name}-{theme}.png"
         await page.screenshot(path=path)
         with Image.open(path) as picture:
-            picture.convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+            picture.convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+                path, optimize=True
+            )
 
 
 async def fill_screens(running, page, tmp_path):

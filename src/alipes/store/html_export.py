@@ -30,14 +30,14 @@ _STYLE = """
   body { background: #14171b; color: #e4e6ea; }
 }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } article { margin: 1.4rem 0; }
+h1 { font-size: 1.5rem; } article { margin: 1.4rem 0; overflow-wrap: anywhere; } article p { white-space: pre-line; }
 header, .ending, summary { color: var(--faint); font-size: .85rem; }
 article > header b { color: var(--accent); }
 .user > div { border-left: 3px solid var(--accent); padding-left: .8rem; white-space: pre-wrap; }
 pre { background: var(--code); padding: .7rem .9rem; overflow-x: auto; border-radius: 4px; font-size: .85rem; }
 code { font-family: ui-monospace, monospace; } :not(pre) > code { background: var(--code); padding: .1em .25em; }
 pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
-table { border-collapse: collapse; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
 td, th { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
 a.picture::before { content: "Picture: "; }
 .footnote { font-size: .9rem; } .footnote-mark { color: var(--accent); }

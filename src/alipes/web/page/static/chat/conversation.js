@@ -71,6 +71,10 @@ export class Conversation {
   }
 
   #unsubscribe;
+  /** How often a change began or ended: what was read meanwhile is old. */
+  #changes = 0;
+  /** @type {Promise<unknown>} */
+  #changing = Promise.resolve();
   #timer = 0;
   #closed = false;
   /** @type {Transcript | null} */
@@ -169,7 +173,9 @@ export class Conversation {
   }
 
   async #fetchSession() {
-    this.session.value = await get(`sessions/${this.id}`);
+    const changes = this.#changes;
+    const found = await get(`sessions/${this.id}`);
+    if (changes === this.#changes) this.session.value = found;
   }
 
   #followActive() {
@@ -272,10 +278,16 @@ export class Conversation {
     else this.problem.value = error.status === 404 ? "This conversation does not exist. It may have been deleted." : error.message;
   }
 
-  /** @param {Record<string, string>} changes */
-  async change(changes) {
-    this.session.value = await patch(`sessions/${this.id}`, changes);
-    placeConversation(/** @type {import("../state.js").Session} */ (this.session.value));
+  /** One after the other, so that the last answer has all of them. @param {Record<string, string>} changes */
+  change(changes) {
+    this.#changes++;
+    const done = this.#changing.then(() => patch(`sessions/${this.id}`, changes)).then((session) => {
+      this.#changes++;
+      this.session.value = session;
+      placeConversation(session);
+    });
+    this.#changing = done.catch(() => {});
+    return done;
   }
 }
 
