@@ -121,15 +121,6 @@ CHATS = {
 WIDE = {"viewport": {"width": 1280, "height": 800}}
 
 
-def reduce_colours(picture):
-    """With a colour table: its most frequent colours as they are, the others by the nearest one."""
-    frequent = sorted(picture.getcolors(1 << 24), reverse=True)[:192]
-    others = picture.quantize(64, Image.Quantize.MAXCOVERAGE).getpalette()[: 64 * 3]
-    table = Image.new("P", (1, 1))
-    table.putpalette([part for _, colour in frequent for part in colour] + others)
-    return picture.quantize(palette=table, dither=Image.Dither.NONE)
-
-
 async def take_themes(page, name, folder, tmp_path):
     """A light and a dark picture, with a colour table: a third of the bytes."""
     for theme in ("light", "dark"):
@@ -140,7 +131,8 @@ async def take_themes(page, name, folder, tmp_path):
         path = folder / f"{name}-{theme}.png"
         await page.screenshot(path=path)
         with Image.open(path) as picture:
-            reduce_colours(picture.convert("RGB")).save(path, optimize=True)
+            reduced = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            reduced.save(path, optimize=True)
 
 
 async def fill_screens(running, page, tmp_path):
