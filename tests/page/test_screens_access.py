@@ -127,21 +127,23 @@ async def test_no_screen_is_shown_before_its_styles(site):
         await expect(page.get_by_role("heading", level=1, name="Search")).to_be_visible()
 
 
-async def test_all_screens_and_the_chat_have_one_left_edge_and_one_width(site):
+@pytest.mark.parametrize("width", [1600, 1000])
+async def test_all_screens_and_the_chat_have_one_left_edge_and_one_width(site, width):
     async with site((Say("Noted."),)) as running:
-        page = await open_samples(running, viewport={"width": 1600, "height": 900})
+        page = await open_samples(running, viewport={"width": width, "height": 900})
         edges = {}
         for address in SCREENS:
             await open_screen(page, address)
             edges[address] = await page.evaluate(EDGES, ".page-head")
         await page.evaluate("location.hash = '#/new'")
-        await expect(page.locator(".composer")).to_be_visible()
-        edges["chat"] = await page.evaluate(EDGES, ".composer")
-        edges["examples"] = await page.evaluate(EDGES, ".examples")
-        edges["title"] = [
-            await page.evaluate("document.querySelector('h1').getBoundingClientRect().left"),
-            edges["chat"][1],
-        ]
+        await expect(page.locator(".examples")).to_be_visible()
+        for name in (".composer", ".examples"):
+            edges[name] = await page.evaluate(EDGES, name)
+        left = await page.evaluate("document.querySelector('h1').getBoundingClientRect().left")
+        edges["title"] = [round(left), edges[".composer"][1]]
+        await page.evaluate("location.hash = '#/nosuch'")
+        left = await page.evaluate("document.querySelector('.screen-wait h1').getBoundingClientRect().left")
+        edges["nosuch"] = [round(left), edges[".composer"][1]]
     assert len({tuple(each) for each in edges.values()}) == 1, edges
 
 

@@ -86,11 +86,21 @@ const tabTitle = computed(() => {
 });
 tabTitle.subscribe((title) => (document.title = title));
 
+/** The width of a scrollbar, which is kept free on both sides of what scrolls. */
+function measureGutter() {
+  const probe = document.createElement("div");
+  Object.assign(probe.style, { position: "fixed", visibility: "hidden", overflow: "auto", scrollbarGutter: "stable", width: "5rem" });
+  document.body.append(probe);
+  document.documentElement.style.setProperty("--gutter", `${probe.offsetWidth - probe.clientWidth}px`);
+  probe.remove();
+}
+
 const redeeming = signal(location.hash.startsWith("#login="));
 
 async function start() {
   const root = /** @type {HTMLElement} */ (document.getElementById("page"));
   root.replaceChildren();
+  measureGutter();
   render(html`<${App} />`, root);
   if (redeeming.value) {
     const code = location.hash.slice("#login=".length);
