@@ -32,13 +32,14 @@ function LazyScreen({ name, route }) {
     const styles = isChat ? Promise.resolve() : loadStyle("./screens.css");
     Promise.all([import(path), styles])
       .then(([module]) => (loaded[name] = module.default))
-      .catch(() => (problem.current = "This screen could not be loaded. Check the connection, then reload the page."))
+      .catch(() => (problem.current = "This screen could not be loaded. Check the connection."))
       .finally(() => redraw((count) => count + 1));
   }, [name]);
   const Screen = loaded[name];
   if (Screen && isChat) return html`<${Screen} route=${route} />`;
   if (Screen) return html`<div class="screen"><${Screen} route=${route} /></div>`;
-  return html`<div class="screen-wait" role=${problem.current ? "alert" : null}>${problem.current}</div>`;
+  return html`<div class="screen-wait" role=${problem.current ? "alert" : null}>${problem.current}
+    ${problem.current && html` <button type="button" class="link" onClick=${() => location.reload()}>Reload the page</button>`}</div>`;
 }
 
 function App() {
