@@ -78,6 +78,8 @@ _FILE_LINE = lazy_pattern(
     r"|\n\n\[(?:image|audio|voice|video|file)\b[^\n\]]*\Z"
 )
 """The line of a received file, also one that is cut off at the end of a text."""
+_CUT_OFF = lazy_pattern(r"\n\n[<\[]\w{0,10}\Z")
+"""The start of an attachment or of the line of a file, cut off at the end of a text."""
 
 
 def without_attachments(text: str) -> str:
@@ -88,7 +90,7 @@ def without_attachments(text: str) -> str:
 def first_words(text: str) -> str:
     """The beginning of a message as people see it: without what was attached, or the name of the file if nothing else
     was sent."""
-    words = without_attachments(text)
+    words = _CUT_OFF.sub("", without_attachments(text))
     own = _FILE_LINE.sub("", words)
     if own.strip() or own == words:
         return own

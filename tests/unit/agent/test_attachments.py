@@ -162,3 +162,9 @@ REPORT = format_received_file(ReceivedFile("/home/files/x/report.csv", name="rep
 )
 def test_the_first_words_of_a_message_do_not_name_where_its_files_are(text, words):
     assert first_words(text) == words
+
+
+@pytest.mark.parametrize("rest", ['<attachment path="/home/ann/notes.csv">', REPORT])
+def test_the_first_words_of_a_cut_off_message_show_nothing_of_a_file(rest):
+    text = f"look\n\n{rest}"
+    assert {first_words(text[:length]).strip() for length in range(4, len(text))} == {"look"}
