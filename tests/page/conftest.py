@@ -6,8 +6,12 @@ import pytest
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
-from tests.world.environment import require
+from playwright.async_api import expect
+
+from tests.world.environment import LIMIT_S, require
 from tests.world.page_site import open_site
+
+expect.set_options(timeout=LIMIT_S * 1_000)  # five seconds are too few on a busy machine
 
 
 @pytest.fixture(autouse=True)
