@@ -178,7 +178,7 @@ class AnthropicStreamParser(StreamParser):
 VERTEX_VERSION = "vertex-2023-10-16"
 REDACTED = "redacted:"
 """Prefix of the seal for thinking sent only as ciphertext; signatures contain no colon."""
-_BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$))"
+_BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4[-@]\d{8}|4$))"
 """Models before adaptive thinking take a budget, later ones an effort."""
 _SHARES = {"minimal": 1 / 16, "low": 1 / 8, "medium": 1 / 4, "high": 1 / 2, "xhigh": 3 / 4, "max": 7 / 8}
 """Budgets as parts of the output limit."""

@@ -36,8 +36,8 @@ _STATUS = {
     "serviceUnavailableException": 503,
     "modelStreamErrorException": 503,
 }
-_CACHED_FAMILIES = ("anthropic.", "amazon.nova")
-"""Families of models that take cache points."""
+_NOVA_LEVELS = {"minimal": "low", "low": "low", "medium": "medium"}
+"""Reasoning levels of Nova 2; `high` for all others."""
 CACHE_POINT = {"cachePoint": {"type": "default"}}
 
 
@@ -110,7 +110,7 @@ class BedrockStreamParser(StreamParser):
             raise Transient(f"{self.place.who} sent {event.body.message}", brief="Connection lost")
         if event.fault:
             fault = event.fault[:1].lower() + event.fault[1:]
-            said = VendorError(str(event.body.message or ""), fault, _STATUS.get(fault, 0))
+            said = VendorError(str(event.body.message or fault), fault, _STATUS.get(fault, 0))
             raise translate_error(self.place, said)
         match event.kind:
             case "contentBlockStart" if event.body.start is not None and event.body.start.tool_use is not None:
@@ -174,33 +174,69 @@ class BedrockProvider:
         if known is None:
             known = self._converted[place.name] = wire.ConvertedMessages(partial(_blocks, us=place.name))
         path = f"/model/{quote(request.model, safe='')}/converse-stream"
-        body = _to_wire(request, known) | request.extra
+        body = _to_wire(request, known)
+        if request.output_schema and (named := wire.named_schema(self._endpoint, request)):
+            form = {"name": named["name"], "schema": msgspec.json.encode(request.output_schema).decode()}
+            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": form}}}
+        body |= request.extra
         return ModelStream(self._http, build_request(place, path, body), BedrockStreamParser(place))
 
 
 def _to_wire(request: Request, known: wire.ConvertedMessages[JsonObject]) -> JsonObject:
-    messages, caches = _messages(request.messages, known), any(name in request.model for name in _CACHED_FAMILIES)
-    if caches:
-        for at in [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]:
-            messages[at] = {**messages[at], "content": [*messages[at]["content"], CACHE_POINT]}
+    messages = _messages(request.messages, known)
     body: JsonObject = {"messages": messages, "inferenceConfig": {"maxTokens": request.max_tokens}}
     if request.system:
-        body["system"] = [{"text": request.system}, *([CACHE_POINT] if caches else [])]
+        body["system"] = [{"text": request.system}]
     more: JsonObject = {}
     if tools := _tools(request, messages):
         body["toolConfig"] = {"tools": tools}
         if (request.tool_choice == "none" or not request.tools) and "anthropic." in request.model:
             more["tool_choice"] = {"type": "none"}
     if request.effort:
-        more |= budget_or_effort(request) if "anthropic." in request.model else _reasoning(request)
+        more |= _reasoning(request, messages)
     if more:
         body["additionalModelRequestFields"] = more
+    if more.get("reasoningConfig", {}).get("maxReasoningEffort") == "high":
+        del body["inferenceConfig"]  # Nova refuses limits with it
+    _mark_cache_points(request.model, body)
     return body
 
 
-def _reasoning(request: Request) -> JsonObject:
-    """In the words of OpenAI, which the other models that reason understand."""
-    return {} if request.effort == "off" else {"reasoning_effort": wire.openai_effort(request.effort)}
+def _mark_cache_points(model: str, body: JsonObject) -> None:
+    """Set cache points in the families that take them: Nova only where no tools are used."""
+    messages, nova = body["messages"], "amazon.nova" in model
+    if not nova and "anthropic." not in model:
+        return
+    asked = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    if nova:
+        asked = [at for at in asked if not any("toolResult" in block for block in messages[at]["content"])]
+    for at in asked[-2:]:
+        messages[at] = {**messages[at], "content": [*messages[at]["content"], CACHE_POINT]}
+    if "system" in body:
+        body["system"].append(CACHE_POINT)
+
+
+def _reasoning(request: Request, messages: list[JsonObject]) -> JsonObject:
+    """The reasoning level in the words of the model's vendor; empty for models that have none."""
+    model, effort = request.model, request.effort
+    if "anthropic." in model:
+        thinking = budget_or_effort(request)
+        budgeted = "budget_tokens" in thinking.get("thinking", {})
+        return {} if budgeted and _tool_loop_without_thinking(messages) else thinking
+    if "amazon.nova-2" in model:
+        if effort == "off":
+            return {"reasoningConfig": {"type": "disabled"}}
+        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": _NOVA_LEVELS.get(effort, "high")}}
+    if "gpt-oss" in model or "deepseek.v" in model:
+        return {} if effort == "off" else {"reasoning_effort": effort}
+    return {"reasoning": {"effort": wire.openai_effort(effort)}} if "openai." in model else {}
+
+
+def _tool_loop_without_thinking(messages: list[JsonObject]) -> bool:
+    """True in a tool loop that another model started: with a budget, a loop must start with thinking."""
+    if len(messages) < 2 or "toolResult" not in messages[-1]["content"][0]:
+        return False
+    return "reasoningContent" not in messages[-2]["content"][0]
 
 
 def _tools(request: Request, messages: list[JsonObject]) -> list[JsonObject]:

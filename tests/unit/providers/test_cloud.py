@@ -21,7 +21,6 @@ from alipes.providers.cloud.rsa import sign_rs256
 from alipes.providers.cloud.tokens import SignedStreams
 from alipes.providers.gemini import GeminiProvider
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.sigv4 import SigningKey, sign
 from tests.world.model_calls import KEY, converse
 from tests.world.model_replies import Say
 from tests.world.model_server import ModelServer
@@ -177,27 +176,6 @@ async def test_a_secret_that_was_refused_and_a_server_in_trouble_are_different_e
 # AWS ---------------------------------------------------------------------------------------------------------------
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG"}
-
-
-@pytest.mark.parametrize("token", ["", "a session's token"])
-@pytest.mark.parametrize("url", [URL, "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse?b=2&a=1%20x"])
-def test_a_signature_is_that_of_botocore(url, token):
-    auth = pytest.importorskip("botocore.auth")
-    from botocore.awsrequest import AWSRequest
-    from botocore.compat import HTTPHeaders
-    from botocore.credentials import Credentials
-
-    signer = SigningKey(Secret("AKID"), Secret("secret"), "eu-west-1", "bedrock", Secret(token))
-    ours = sign(signer, "POST", url, {"content-type": "application/json"}, b'{"a": 1}', now=NOW)
-    request = AWSRequest("POST", url, {"content-type": "application/json"}, b'{"a": 1}')
-    request.context["timestamp"] = ours["x-amz-date"]
-    request.headers["X-Amz-Date"] = ours["x-amz-date"]
-    if token:
-        request.headers["X-Amz-Security-Token"] = token
-    judge = auth.SigV4Auth(Credentials("AKID", "secret", token or None), "bedrock", "eu-west-1")
-    text = judge.string_to_sign(request, judge.canonical_request(request))
-    assert isinstance(request.headers, HTTPHeaders)
-    assert ours["authorization"].endswith(f"Signature={judge.signature(text, request)}")
 
 
 async def test_aws_signs_with_the_key_of_the_environment_for_the_region_of_the_address():
