@@ -84,10 +84,22 @@ OPENAI = SchemaRules(
     all_required=True,
     recursion=True,
 )
-ANTHROPIC = SchemaRules(_COMMON | {"default"}, re.compile(r"claude-(?:opus|sonnet|haiku)-4-[5-9](?!\d)"))
-
-
-_BY_HOST = {"api.openai.com": OPENAI, "openai.azure.com": OPENAI, "api.anthropic.com": ANTHROPIC}
+ANTHROPIC = SchemaRules(_COMMON | {"default"}, re.compile(r"claude-[a-z]+-(?:4-[5-9](?!\d)|(?:[5-9]|\d\d)(?!\d))"))
+BEDROCK = SchemaRules(ANTHROPIC.keywords, re.compile(r"anthropic\.claude-[a-z]+-4-[56](?!\d)"))
+GEMINI = SchemaRules(
+    (_COMMON - {"$schema", "const", "definitions", "format"}) | {"minItems", "maxItems", "minimum", "maximum"},
+    re.compile(r"^gemini-(?:[3-9]|\d\d)[.-]"),  # earlier ones refuse a schema beside tools
+    recursion=True,
+)
+_BY_HOST = {
+    "api.openai.com": OPENAI,
+    "openai.azure.com": OPENAI,
+    "api.anthropic.com": ANTHROPIC,
+    "amazonaws.com": BEDROCK,
+    "generativelanguage.googleapis.com": GEMINI,
+    "aiplatform.googleapis.com": GEMINI,
+}
+"""Not Claude on Vertex and Foundry, where the feature must be switched on or is in preview."""
 
 
 def is_enforced(endpoint: Endpoint, model: str, schema: Mapping[str, Json]) -> bool:
@@ -95,8 +107,8 @@ def is_enforced(endpoint: Endpoint, model: str, schema: Mapping[str, Json]) -> b
     if not schema or endpoint.schemas != "auto":
         return bool(schema) and endpoint.schemas == "on"
     host = urlsplit(endpoint.base_url).hostname or ""
-    found = (rules for known, rules in _BY_HOST.items() if host == known or host.endswith(f".{known}"))
-    return any(rules.allow(model, schema) for rules in found)
+    found = (rules for known, rules in _BY_HOST.items() if host == known or host.endswith((f".{known}", f"-{known}")))
+    return any(rules.allow(model, schema) for rules in found if rules is not GEMINI or endpoint.api == "gemini")
 
 
 def to_wire(schema: Mapping[str, Json]) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 """Which schemas are sent to a server, so that it enforces them."""
 
 import pytest
+from msgspec import structs
 
 from alipes.kernel.models import Endpoint
 from alipes.providers.schemas import is_enforced, to_wire
@@ -16,6 +17,8 @@ LIMIT = {**FLAT, "properties": {"a": {"type": "integer", "minimum": 1}}}
 LENGTH = {**FLAT, "properties": {"a": {"type": "string", "minLength": 1}}}
 OPENAI = Endpoint("openai", "openai-chat", "https://api.openai.com/v1")
 ANTHROPIC = Endpoint("anthropic", "anthropic", "https://api.anthropic.com")
+BEDROCK = Endpoint("bedrock", "bedrock", "https://bedrock-runtime.eu-west-1.amazonaws.com")
+GEMINI = Endpoint("gemini", "gemini", "https://generativelanguage.googleapis.com/v1beta/openai")
 LOCAL = Endpoint("local", "openai-chat", "http://127.0.0.1:8080/v1")
 
 
@@ -57,6 +60,35 @@ def test_later_models_enforce(model):
 @pytest.mark.parametrize("model", ["claude-3-5-sonnet-latest", "claude-opus-4-1", "claude-sonnet-4-20250514"])
 def test_older_models_of_anthropic_are_asked_in_words(model):
     assert not is_enforced(ANTHROPIC, model, FLAT)
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-5", "claude-sonnet-4-6", "claude-sonnet-5-5", "claude-fable-5-1"])
+def test_later_models_of_anthropic_enforce(model):
+    assert is_enforced(ANTHROPIC, model, FLAT)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "model", "schema", "sent"),
+    [
+        (BEDROCK, "eu.anthropic.claude-sonnet-4-6", FLAT, True),
+        (BEDROCK, "eu.anthropic.claude-opus-5-5", FLAT, False),
+        (BEDROCK, "meta.llama4-scout-17b-instruct-v1:0", FLAT, False),
+        (GEMINI, "gemini-3.8-flash", TREE, True),
+        (GEMINI, "gemini-3.8-flash", LIMIT, True),
+        (GEMINI, "gemini-3.8-flash", LENGTH, False),
+        (GEMINI, "gemini-2.5-flash", FLAT, False),
+        (
+            structs.replace(GEMINI, base_url="https://europe-west1-aiplatform.googleapis.com"),
+            "gemini-4-pro",
+            FLAT,
+            True,
+        ),
+        (structs.replace(GEMINI, api="openai-chat"), "gemini-3.8-flash", FLAT, False),
+        (structs.replace(ANTHROPIC, base_url="https://aiplatform.googleapis.com"), "claude-opus-4-6", FLAT, False),
+    ],
+)
+def test_clouds_enforce_what_their_documentation_names(endpoint, model, schema, sent):
+    assert is_enforced(endpoint, model, schema) is sent
 
 
 def test_the_operator_knows_better():
