@@ -46,13 +46,16 @@ def check_base_url(text: str) -> str:
             "contains a user name or password, which does not belong in a configuration file: "
             'move it to .env as NAME=... and send it with headers = { Authorization = "Basic ${NAME}" }'
         )
-    if "?" in address.rest or "#" in address.rest:
+    path, query = address.rest, ""
+    if found := re.fullmatch(r"([^?#]*)(\?api-version=[\w.-]+)", address.rest):
+        path, query = found[1], found[2]  # Azure's dated versions
+    if "?" in path or "#" in path:
         raise InvalidValue("has a query or fragment: end it with the path, as in https://HOST/v1")
-    path = address.rest.rstrip("/")
+    path = path.rstrip("/")
     for ending in _ENDPOINTS:
         if path.endswith(ending):
             raise InvalidValue(f"is the URL of one endpoint: remove {ending}, which is added automatically")
-    return str(UrlParts(address.scheme, "", address.host, address.port, path))
+    return str(UrlParts(address.scheme, "", address.host, address.port, f"{path}{query}"))
 
 
 def check_proxy(text: str) -> str:

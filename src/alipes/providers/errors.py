@@ -42,7 +42,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _WAIT_SPAN = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|h|hours?|min|minutes?|m|sec|seconds?|s)(?![a-z])"
 _WAIT_WORDS = r"(?:try again|retry|wait|available|resets?)\b[^\d.;]{0,20}"
 _RATE_LIMIT = r"rate.?limit|too many requests|resource_exhausted"
-_PASSING_STATUS = (408, 409, 425, 429)
+_PASSING_STATUS = (408, 409, 424, 425, 429)
+_CLOUDS = {"aws": "AWS", "azure": "Azure", "google": "Google Cloud"}
+"""By the kind of credentials."""
 
 
 class ModelTarget(Struct, frozen=True):
@@ -97,7 +99,8 @@ def _from_object(error: dict[str, object], status: int, retry_after: float | Non
     if isinstance(code, int) and 400 <= code < 600 and not status:
         status = code
     words = [error.get("type"), code, error.get("status")]
-    message = _sentence(error.get("message") or error.get("detail") or error.get("msg") or error)
+    said = next((error[name] for name in ("message", "Message", "detail", "msg") if error.get(name)), error)
+    message = _sentence(said)
     if isinstance(metadata := error.get("metadata"), dict):
         # Routers wrap the error of the provider behind them.
         if raw := metadata.get("raw"):
@@ -145,11 +148,13 @@ def _classify(place: ModelTarget, fault: VendorError) -> ProviderError:
     if _matches(_POLICY, words) and fault.status not in (401, 429):
         return Refused(f"{place.who} declined this (content policy){number}: {said}")
     if fault.status in (401, 403) or (fault.status in (0, 400) and _matches(_KEY, words)):
+        if cloud := _CLOUDS.get(place.endpoint.credentials):
+            return NotAuthorised(f"{place.who} refused these credentials of {cloud}{number}: {said}")
         source = place.endpoint.key_env or f"the key of provider {place.who!r}"
         problem = f"rejected the key in {source}" if place.endpoint.key else f"needs a key: set {source}"
         return NotAuthorised(f"{place.who} {problem}{number}: {said}")
     if fault.status == 404 or (fault.status in (0, 400) and _matches(_UNKNOWN_MODEL, fault.kind)):
-        if "model" in words.lower():
+        if _matches("model|deployment", words):
             return ProviderError(f"{place.who} has no model {place.model!r}{number}: {said}")
         return ProviderError(f"{place.who}: no API at {place.where}{number}; check base_url: {said}")
     if fault.status in _PASSING_STATUS or fault.status >= 500:

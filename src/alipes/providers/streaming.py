@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import NotAuthorised, ProviderError, Refused, Transient
+from alipes.kernel.lazy import lazy_pattern
 from alipes.kernel.messages import Json, Message, Part
 from alipes.kernel.models import Endpoint
 from alipes.kernel.turns import Delta, ModelReply, StopReason, TextDelta, ThinkingDelta, ToolCallBegun, Usage
@@ -29,6 +30,8 @@ from alipes.runtime.http.messages import HttpResponse
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 2.0
 ANTHROPIC_VERSION = "2026-10-21"
+_AZURE = lazy_pattern(r"^https?://[^/]+\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:com|us|cn)(?:[:/]|$)")
+"""Addresses that take a key in a header of their own; only some of them take it as a bearer token."""
 T = TypeVar("T")
 
 
@@ -291,6 +294,8 @@ def request_headers(endpoint: Endpoint) -> dict[str, str]:
     elif endpoint.api == "gemini":
         if key:
             ours["x-goog-api-key"] = key
+    elif key and _AZURE.search(endpoint.base_url):
+        ours["api-key"] = key
     elif key:
         ours["authorization"] = f"Bearer {key}"
     return ours | {name.lower(): value for name, value in endpoint.headers.items()}
@@ -357,11 +362,9 @@ _listing = msgspec.json.Decoder(_Listing)
 async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) -> tuple[OfferedModel, ...]:
     """Names of the models that a provider offers. Raises ProviderError."""
     place = ModelTarget(endpoint)
-    query = "?limit=1000" if endpoint.api == "anthropic" else ""
+    path = "/models?limit=1000" if endpoint.api == "anthropic" else "/models"
     try:
-        response = await http.request(
-            "GET", _url(endpoint, "/models") + query, headers=request_headers(endpoint), timeout=within
-        )
+        response = await http.request("GET", _url(endpoint, path), headers=request_headers(endpoint), timeout=within)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise translate_network_error(place, error) from error
     if response.status_code != 200:
@@ -411,13 +414,14 @@ async def embed(
 
 
 def _url(endpoint: Endpoint, path: str) -> str:
-    base = endpoint.base_url.rstrip("/")
+    base, _, query = endpoint.base_url.partition("?")
+    base = base.rstrip("/")
     # Anthropic's own base_url has no version; those of compatible servers may have one.
     if endpoint.api == "anthropic" and not base.endswith(("/v1", "/publishers/anthropic")):
         base += "/v1"
     if endpoint.api == "gemini":  # the address of the known provider is that of Google's imitation of OpenAI's API
         base = base.removesuffix("/openai")
-    return base + path
+    return f"{base}{path}{'&' if '?' in path else '?'}{query}" if query else base + path
 
 
 async def _read_error(
@@ -446,6 +450,8 @@ async def _read_error(
 
 def _rejected(place: ModelTarget, response: HttpResponse, content: Json) -> ProviderError:
     status = response.status_code if response.status_code >= 300 else 0
+    if response.headers.get("x-amzn-errortype", "").startswith("ServiceQuotaExceeded"):
+        status = 429
     return translate_error(
         place, parse_error(content or response.reason_phrase, status, retry_after_seconds(response.headers))
     )
