@@ -3,9 +3,9 @@
 import re
 from importlib import import_module
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from alipes.kernel.models import Api, Endpoint
+from alipes.kernel.models import Api, CredentialKind, Endpoint
 
 
 def _keyed(name: str, api: Api, base_url: str, model: str) -> Endpoint:
@@ -54,6 +54,54 @@ CLOUD_VARIABLES = {
     "google": ("GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"),
 }
 """By the kind of credentials, the variables in which the tools of a cloud look for them."""
+
+
+class Cloud(Struct, frozen=True):
+    """A provider whose address contains something of the person's own."""
+
+    title: str
+    api: Api
+    credentials: CredentialKind
+    address: str
+    """With `{}` in place of it."""
+    asks: str
+    """What it is."""
+    host: str
+    """A pattern that finds its addresses."""
+
+    def endpoint(self, name: str, own: str) -> Endpoint:
+        return Endpoint(name, self.api, self.address.format(own), credentials=self.credentials)
+
+
+_VERTEX = "https://aiplatform.googleapis.com/v1/projects/{}/locations/global/publishers"
+_VERTEX_HOST = r"aiplatform\.[^/]*googleapis\.com/.*/publishers/"
+CLOUDS = {
+    "bedrock": Cloud(
+        "Amazon Bedrock", "bedrock", "aws", "https://bedrock-runtime.{}.amazonaws.com",
+        "Region, such as eu-west-1", r"//bedrock-runtime",
+    ),
+    "vertex": Cloud(
+        "Gemini on Google Vertex", "gemini", "google", f"{_VERTEX}/google", "Project", f"{_VERTEX_HOST}google",
+    ),
+    "vertex-claude": Cloud(
+        "Claude on Google Vertex", "anthropic", "google", f"{_VERTEX}/anthropic", "Project", f"{_VERTEX_HOST}anthropic",
+    ),
+    "foundry-claude": Cloud(
+        "Claude on Microsoft Foundry", "anthropic", "azure", "https://{}.services.ai.azure.com/anthropic",
+        "Resource", r"\.services\.ai\.azure\.com/anthropic",
+    ),
+    "azure": Cloud(
+        "Azure OpenAI and Foundry", "openai-responses", "azure", "https://{}.openai.azure.com/openai/v1",
+        "Resource", r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.",
+    ),
+}  # fmt: skip
+"""By the names under which the catalog knows their models."""
+
+
+def find_cloud(address: str) -> Cloud | None:
+    return next((cloud for cloud in CLOUDS.values() if re.search(cloud.host, address)), None)
+
+
 TEST_VARIABLE = "ALIPES_TEST_PROVIDER"
 """A module of `alipes.testing` that adds a provider when it is imported. Only test suites set it."""
 DEMO_MODEL = "smollm2-135m"

@@ -18,15 +18,20 @@ from alipes.providers.streaming import HttpStreams, ModelStream, StreamParser, b
 from alipes.providers.wire import JsonObject
 
 _STOPS: dict[str, StopReason] = {"STOP": "end", "FINISH_REASON_UNSPECIFIED": "end", "MAX_TOKENS": "length"}
-_UNUSABLE = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"))
+_UNUSABLE = frozenset(
+    (
+        *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"),
+        *("MISSING_THOUGHT_SIGNATURE", "OTHER"),
+    )
+)
 """The model wrote something that the API does not pass on; another try may succeed."""
 UNSIGNED = "skip_thought_signature_validator"
 """In place of the signature of a call that another model made."""
 _BUDGETED = r"gemini-(?:1|2)[.-]"
 """Models before thinking levels take a budget."""
 _BUDGETS = {"off": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 24576}
-_THINKING_LEVELS = {"off": "minimal", "minimal": "minimal", "low": "low", "medium": "medium"}
-"""Thinking levels; `high` for all others."""
+_THINKING_LEVELS = {"off": "minimal", "max": "high"}
+"""Levels that the API calls otherwise."""
 
 
 class _FunctionCall(Struct):
@@ -201,7 +206,8 @@ def _thinking(request: Request) -> JsonObject:
     if re.match(_BUDGETED, request.model):
         budget = min(_BUDGETS[request.effort], max(0, request.max_tokens - 1024))
         return {"thinkingBudget": budget, "includeThoughts": budget > 0}
-    return {"thinkingLevel": _THINKING_LEVELS.get(request.effort, "high"), "includeThoughts": request.effort != "off"}
+    level = _THINKING_LEVELS.get(request.effort, request.effort)
+    return {"thinkingLevel": level, "includeThoughts": request.effort != "off"}
 
 
 def _contents(messages: Sequence[Message], known: wire.ConvertedMessages[JsonObject]) -> list[JsonObject]:

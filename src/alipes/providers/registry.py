@@ -63,7 +63,7 @@ def find_facts(
 
     A dated name means its model.
     """
-    found = known or catalog().get(name) or catalog().get(_DATED.sub("", name)) or ModelFacts()
+    found = known or catalog().get(name) or catalog().get(_DATED.sub("", name)) or _find_regional(name)
     said = (overrides or {}).get(name)
     if said is None:
         return found
@@ -72,6 +72,22 @@ def find_facts(
     if any(price in changes for price in _PRICES):  # our long-context factors belong to our prices
         changes = {field: unsaid[field] for field in _LONG} | changes
     return msgspec.structs.replace(found, **changes)
+
+
+def _find_regional(name: str) -> ModelFacts:
+    """Facts of a model of Bedrock by its name in one region, or in the profile of several, such as `eu.`."""
+    provider, _, model = name.partition("/")
+    if provider != "bedrock":
+        return ModelFacts()
+    if found := catalog().get(f"bedrock/global.{model}"):
+        return found
+    _, _, plain = model.partition(".")
+    found = catalog().get(f"bedrock/global.{plain}") or catalog().get(f"bedrock/{plain}", ModelFacts())
+    # profiles cost a tenth more for these families; for others it differs
+    factor = 1.1 if plain.startswith(("anthropic.", "openai.")) else None
+    prices = {each: getattr(found, each) for each in _PRICES}
+    changed = {each: round(price * factor, 6) if price and factor else None for each, price in prices.items()}
+    return msgspec.structs.replace(found, **changed)
 
 
 USUAL_EFFORTS: tuple[Effort, ...] = ("low", "medium", "high")

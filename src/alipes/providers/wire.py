@@ -238,7 +238,7 @@ def _check_size(size: int) -> None:
 
 def openai_effort(effort: str) -> str:
     """A reasoning level in OpenAI's words."""
-    return {"off": "none", "max": "xhigh"}.get(effort, effort)
+    return "none" if effort == "off" else effort
 
 
 def named_schema(endpoint: Endpoint, request: Request) -> JsonObject:

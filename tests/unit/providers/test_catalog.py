@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from alipes.config.known_providers import KEYED, KNOWN
+from alipes.config.known_providers import CLOUDS, KEYED, KNOWN
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Usage
 from alipes.providers.registry import catalog, compute_cost, find_facts, similar_names
@@ -24,6 +24,16 @@ def test_a_known_model_has_facts_and_an_unknown_one_has_none_invented():
 def test_a_dated_name_is_the_model_it_names():
     assert find_facts("anthropic/claude-haiku-4-5-20251001") == find_facts("anthropic/claude-haiku-4-5")
     assert find_facts("openai/gpt-6.1-sol-2026-09-29") == find_facts("openai/gpt-6.1-sol")
+
+
+def test_models_of_bedrock_are_known_by_their_names_in_regions():
+    world = find_facts("bedrock/global.anthropic.claude-opus-5")
+    assert find_facts("bedrock/anthropic.claude-opus-5") == world and world.price_input == 5
+    europe = find_facts("bedrock/eu.anthropic.claude-opus-5")
+    assert (europe.window, europe.efforts, europe.price_input) == (world.window, world.efforts, 5.5)
+    nova = find_facts("bedrock/eu.amazon.nova-2-lite-v1:0")
+    assert (nova.window, nova.price_input) == (1_000_000, None)
+    assert find_facts("bedrock/eu.anthropic.claude-of-tomorrow") == ModelFacts()
 
 
 def test_the_operator_has_the_last_word_field_by_field():
@@ -85,7 +95,7 @@ def test_more_cached_than_input_never_makes_money():
 def test_every_entry_belongs_to_a_known_provider_and_is_plausible():
     for name, known in catalog().items():
         provider, _, model = name.partition("/")
-        assert provider in KNOWN and model, name
+        assert (provider in KNOWN or provider in CLOUDS) and model, name
         if known.window and known.output:
             assert known.output <= known.window, name
         if known.price_input and known.price_cached is not None:

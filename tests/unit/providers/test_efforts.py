@@ -49,3 +49,9 @@ async def test_one_notice_says_that_a_level_is_replaced(tmp_path):
     assert [request.effort for request in provider.asked] == ["medium", "medium"]
     notices = [each.text for each in home.events if isinstance(each, Notice) and "effort" in each.text]
     assert notices == ["test/m has no effort max; using medium"]
+
+
+def test_the_levels_of_models_that_refuse_others_are_known():
+    assert fit_effort("minimal", catalog()["gemini/gemini-3.8-flash"]) == "low"
+    assert fit_effort("max", catalog()["openai/gpt-6.1-sol"]) == "max"
+    assert fit_effort("off", catalog()["openai/gpt-6.1-sol"]) == "low"

@@ -34,6 +34,9 @@ async def test_the_key_is_a_header_and_the_model_a_part_of_the_path():
     [
         ("gemini-3.8-flash", "low", {"thinkingLevel": "low", "includeThoughts": True}),
         ("gemini-3.8-flash", "high", {"thinkingLevel": "high", "includeThoughts": True}),
+        ("gemini-4-pro", "xhigh", {"thinkingLevel": "xhigh", "includeThoughts": True}),
+        ("gemini-4-pro", "max", {"thinkingLevel": "high", "includeThoughts": True}),
+        ("gemini-3.5-flash", "off", {"thinkingLevel": "minimal", "includeThoughts": False}),
         ("gemini-2.5-flash", "low", {"thinkingBudget": 2048, "includeThoughts": True}),
         ("gemini-2.5-flash", "high", {"thinkingBudget": 7168, "includeThoughts": True}),
     ],
@@ -82,8 +85,9 @@ async def test_a_blocked_question_and_a_blocked_answer_are_refusals():
         await send(ask("hello"), stream('{"candidates":[{"finishReason":"SAFETY"}]}'))
 
 
-async def test_a_malformed_call_is_an_empty_answer_that_the_loop_asks_for_again():
-    _, heard = await send(ask("hello"), stream('{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}'))
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"])
+async def test_what_the_model_wrote_wrongly_is_an_empty_answer_that_the_loop_asks_for_again(reason):
+    _, heard = await send(ask("hello"), stream(f'{{"candidates":[{{"finishReason":"{reason}"}}]}}'))
     assert isinstance(heard.reply, ModelReply) and (heard.reply.stop, heard.message.parts) == ("end", ())
 
 
