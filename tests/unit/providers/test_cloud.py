@@ -173,6 +173,29 @@ async def test_a_secret_that_was_refused_and_a_server_in_trouble_are_different_e
         await headers_of(AzureCredentials(endpoint("azure", **known), servers))
 
 
+async def test_something_else_than_a_token_is_said_to_be_so(tmp_path):
+    known = {"AZURE_TENANT_ID": "ten", "AZURE_CLIENT_ID": "app", "AZURE_CLIENT_SECRET": "sec"}
+    file = tmp_path / "adc.json"
+    file.write_text('{"type": "authorized_user"}')
+    for body in (b"<html>", b"{}", b'{"access_token": "t", "expires_in": "soon"}', b"\xff"):
+        servers = Servers()
+        servers.answers = {"": (200, body)}
+        azure = AzureCredentials(endpoint("azure", **known), servers)
+        google = GoogleCredentials(endpoint("google", GOOGLE_APPLICATION_CREDENTIALS=file), servers)
+        for credentials in (azure, google):
+            with pytest.raises(NotAuthorised, match="sent something else"):
+                await headers_of(credentials)
+
+
+async def test_a_login_that_has_ended_says_how_to_renew_it(tmp_path):
+    file = tmp_path / "adc.json"
+    file.write_text('{"type": "authorized_user"}')
+    servers = Servers()
+    servers.answers = {"": (400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})}
+    with pytest.raises(NotAuthorised, match=r"expired or revoked\.; run `gcloud auth application-default login` again"):
+        await headers_of(GoogleCredentials(endpoint("google", GOOGLE_APPLICATION_CREDENTIALS=file), servers))
+
+
 # AWS ---------------------------------------------------------------------------------------------------------------
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG"}
@@ -196,6 +219,20 @@ async def test_a_profile_of_the_files_of_aws(tmp_path):
     files = {"AWS_SHARED_CREDENTIALS_FILE": tmp_path / "credentials", "AWS_CONFIG_FILE": tmp_path / "config"}
     aws = AwsCredentials(endpoint("aws", "https://proxy.example", AWS_PROFILE="work", **files), Servers())
     assert "Credential=FILEKEY/" in (found := (await headers_of(aws))["authorization"]) and "/us-west-2/" in found
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("", "the profile work is in neither"),
+        ("[profile work]\nsso_session = me\n", "aws configure export-credentials"),
+    ],
+)
+async def test_a_profile_without_keys_is_named(tmp_path, config, why):
+    (tmp_path / "config").write_text(config)
+    files = {"AWS_SHARED_CREDENTIALS_FILE": tmp_path / "none", "AWS_CONFIG_FILE": tmp_path / "config"}
+    with pytest.raises(NotAuthorised, match=why):
+        await headers_of(AwsCredentials(endpoint("aws", URL, AWS_PROFILE="work", **files), Servers()), URL)
 
 
 async def test_the_role_of_a_machine_of_a_container_and_of_a_pod(tmp_path):

@@ -27,6 +27,7 @@ _HOW = (
     "set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add a profile to "
     "~/.aws/credentials"
 )
+_EXPORT = "; load them into the environment with `aws configure export-credentials --format env`"
 
 
 class AwsKey(Struct, frozen=True):
@@ -85,8 +86,11 @@ class AwsCredentials:
         return (found, self._clock() + LASTING_S) if key and secret else None
 
     async def _from_files(self) -> tuple[AwsKey, float] | None:
-        values = self._profile()
+        values, named = self._profile(), self._variable("AWS_PROFILE")
         key, secret = values.get("aws_access_key_id", ""), values.get("aws_secret_access_key", "")
+        if named and not (key and secret):
+            why = "has no keys of its own" if values else "is in neither ~/.aws/credentials nor ~/.aws/config"
+            raise NotAuthorised(f"{self._endpoint.name}: the profile {named} {why}{_EXPORT if values else ''}")
         found = AwsKey(key, secret, values.get("aws_session_token", ""))
         # another program may renew the keys of a session in the file
         return (found, self._clock() + (900.0 if found.token else LASTING_S)) if key and secret else None

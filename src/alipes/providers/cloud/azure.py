@@ -5,12 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
-import msgspec
-from msgspec import Struct
-
 from alipes.kernel.errors import NotAuthorised, ProviderError
 from alipes.kernel.models import Endpoint
-from alipes.providers.cloud.tokens import METADATA_TIMEOUT_S, Renewed, TokenServer
+from alipes.providers.cloud.tokens import METADATA_TIMEOUT_S, Renewed, TokenServer, parse_token
 from alipes.runtime.http.clients import HttpClient
 
 RESOURCE = "https://cognitiveservices.azure.com"
@@ -21,12 +18,6 @@ _HOW = (
     "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run on a machine of Azure with a managed "
     "identity; with a key, leave out `credentials` and set `key_env`"
 )
-
-
-class _Token(Struct):
-    access_token: str
-    expires_in: float | str = 3600.0
-    """A text from managed identities."""
 
 
 class AzureCredentials:
@@ -52,8 +43,7 @@ class AzureCredentials:
             answer = await self._server.ask(url, form)
         else:
             answer = await self._ask_machine()
-        token = msgspec.json.decode(answer, type=_Token)
-        return token.access_token, now + float(token.expires_in)
+        return parse_token(self._endpoint.name, answer, now)
 
     @property
     def _resource(self) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from alipes.kernel.errors import NotAuthorised, ProviderError
 from alipes.kernel.models import Endpoint
 from alipes.providers.cloud.rsa import sign_rs256
-from alipes.providers.cloud.tokens import METADATA_TIMEOUT_S, Renewed, TokenServer
+from alipes.providers.cloud.tokens import METADATA_TIMEOUT_S, Renewed, TokenServer, parse_token
 from alipes.runtime.http.clients import HttpClient
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -37,11 +37,6 @@ class _File(Struct):
     client_secret: str = ""
     refresh_token: str = ""
     quota_project_id: str = ""
-
-
-class _Token(Struct):
-    access_token: str
-    expires_in: float = LIFETIME_S
 
 
 class GoogleCredentials:
@@ -72,10 +67,18 @@ class GoogleCredentials:
                 raise NotAuthorised(f"{self._endpoint.name} has no credentials: {_HOW}") from error
             project = ""
         else:
-            answer = await self._server.ask(file.token_uri, self._form(file, now))
+            answer = await self._exchange(file, now)
             project = file.quota_project_id
-        token = msgspec.json.decode(answer, type=_Token)
-        return (token.access_token, project), now + token.expires_in
+        token, end = parse_token(self._endpoint.name, answer, now)
+        return (token, project), end
+
+    async def _exchange(self, file: _File, now: float) -> bytes:
+        try:
+            return await self._server.ask(file.token_uri, self._form(file, now))
+        except NotAuthorised as error:
+            if file.type != "authorized_user":
+                raise
+            raise NotAuthorised(f"{error}; run `gcloud auth application-default login` again") from error
 
     def _read_file(self) -> _File | None:
         named = self._variable("GOOGLE_APPLICATION_CREDENTIALS")

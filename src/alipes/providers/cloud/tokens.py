@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Struct
 
 from alipes.kernel.errors import NotAuthorised, Transient
 from alipes.kernel.models import Endpoint
@@ -104,6 +105,21 @@ class TokenServer:
         if status >= 300:
             raise NotAuthorised(f"{self._who}: {place} refused the credentials ({status}): {_why(response)}")
         return response.content
+
+
+class _Token(Struct):
+    access_token: str
+    expires_in: float | str = 3600.0
+    """A text from managed identities of Azure."""
+
+
+def parse_token(who: str, answer: bytes, now: float) -> tuple[str, float]:
+    """An access token and its end. Raises `NotAuthorised`."""
+    try:
+        token = msgspec.json.decode(answer, type=_Token)
+        return token.access_token, now + float(token.expires_in)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise NotAuthorised(f"{who}: the server of tokens sent something else: {error}") from error
 
 
 def _why(response: HttpResponse) -> str:
