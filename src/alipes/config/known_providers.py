@@ -54,6 +54,8 @@ CLOUD_VARIABLES = {
     "google": ("GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"),
 }
 """By the kind of credentials, the variables in which the tools of a cloud look for them."""
+CLOUD_TITLES = {"aws": "AWS", "azure": "Azure", "google": "Google Cloud"}
+"""By the kind of credentials."""
 
 
 class Cloud(Struct, frozen=True):
@@ -98,8 +100,9 @@ CLOUDS = {
 """By the names under which the catalog knows their models."""
 
 
-def find_cloud(address: str) -> Cloud | None:
-    return next((cloud for cloud in CLOUDS.values() if re.search(cloud.host, address)), None)
+def find_cloud(address: str) -> str:
+    """The name of the cloud that the address belongs to; empty if it is none."""
+    return next((name for name, cloud in CLOUDS.items() if re.search(cloud.host, address)), "")
 
 
 TEST_VARIABLE = "ALIPES_TEST_PROVIDER"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
+from alipes.config.known_providers import CLOUD_TITLES
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.models import Endpoint
 from alipes.runtime.http.lazy_httpx import httpx2
@@ -43,8 +44,6 @@ _WAIT_SPAN = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|h|hours?|min|minutes?|m|sec|s
 _WAIT_WORDS = r"(?:try again|retry|wait|available|resets?)\b[^\d.;]{0,20}"
 _RATE_LIMIT = r"rate.?limit|too many requests|resource_exhausted"
 _PASSING_STATUS = (408, 409, 424, 425, 429)
-_CLOUDS = {"aws": "AWS", "azure": "Azure", "google": "Google Cloud"}
-"""By the kind of credentials."""
 
 
 class ModelTarget(Struct, frozen=True):
@@ -148,7 +147,7 @@ def _classify(place: ModelTarget, fault: VendorError) -> ProviderError:
     if _matches(_POLICY, words) and fault.status not in (401, 429):
         return Refused(f"{place.who} declined this (content policy){number}: {said}")
     if fault.status in (401, 403) or (fault.status in (0, 400) and _matches(_KEY, words)):
-        if cloud := _CLOUDS.get(place.endpoint.credentials):
+        if cloud := CLOUD_TITLES.get(place.endpoint.credentials):
             return NotAuthorised(f"{place.who} refused these credentials of {cloud}{number}: {said}")
         source = place.endpoint.key_env or f"the key of provider {place.who!r}"
         problem = f"rejected the key in {source}" if place.endpoint.key else f"needs a key: set {source}"

@@ -357,8 +357,13 @@ async def _list_offered(settings: Settings, scope: ClientScope, within: float) -
     return tuple(f"{name}/{model}" for name, task in tasks for model in task.result())
 
 
+def has_model_list(endpoint: Endpoint) -> bool:
+    """False for built-in models and for clouds, which list theirs elsewhere."""
+    return bool(endpoint.base_url) and endpoint.api != "bedrock" and endpoint.credentials == "key"
+
+
 def _offers_own_models(settings: Settings, endpoint: Endpoint) -> bool:
-    if not endpoint.base_url or not is_usable(settings, endpoint.name):
+    if not has_model_list(endpoint) or not is_usable(settings, endpoint.name):
         return False
     return settings.local_servers if endpoint.name in LOCAL else not _first_catalog_model(endpoint.name)
 

@@ -10,6 +10,7 @@ import pytest
 
 from alipes.cli.setup.check import SetupProblem, list_models, list_models_or_v1, try_model, try_model_or_v1
 from alipes.cli.setup.choices import (
+    CLOUD,
     KEY_PAGES,
     OTHER_SERVER,
     PROVIDER_NOTES,
@@ -31,7 +32,7 @@ from alipes.cli.setup.plan import (
 from alipes.cli.setup.prompts import Choice, ChoiceList, SetupCancelled
 from alipes.cli.setup.wizard import SetupWizard
 from alipes.config.environment import Variables
-from alipes.config.known_providers import KEYED, KNOWN
+from alipes.config.known_providers import CLOUDS, KEYED, KNOWN
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -551,3 +552,59 @@ async def test_the_demo_model_is_tested_too(tmp_path):
     plan = await guided(tmp_path, person)
     assert plan.name == "embedded/smollm2-135m"
     assert any(line.startswith("Test passed") for line in person.heard)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "fields"),
+    [
+        ("bedrock", "eu-west-1", ("bedrock", "https://bedrock-runtime.eu-west-1.amazonaws.com", "aws")),
+        (
+            "vertex-claude", "my-project",
+            ("anthropic", "https://aiplatform.googleapis.com/v1/projects/my-project/locations/global/publishers/anthropic",
+             "google"),
+        ),
+        ("azure", "mine", ("openai-responses", "https://mine.openai.azure.com/openai/v1", "azure")),
+    ],
+)  # fmt: skip
+async def test_a_cloud_asks_for_what_is_the_persons_own(tmp_path, name, own, fields):
+    topic = CLOUDS[name].asks
+    answers = [("Provider", CLOUD), ("Cloud", name), (topic, "not a name!"), (topic, own)]
+    if name != "vertex-claude":
+        answers.append(("Key", ""))
+    person = Scripted(*answers, ("Model", "some-model"))
+    made = await guided(tmp_path, person, SetupOptions(check=False))
+    at = made.endpoint
+    assert (at.name, at.api, at.base_url, at.credentials) == (name, *fields)
+    values, saved = plan_changes(made, load_settings(tmp_path, {}))
+    assert values["providers", name, "credentials"] == fields[2] and not saved
+
+
+async def test_a_cloud_with_a_key_uses_the_key(tmp_path):
+    person = Scripted(
+        ("Provider", CLOUD), ("Cloud", "azure"), (CLOUDS["azure"].asks, "mine"), ("Key", KEY), ("Model", "m")
+    )
+    made = await guided(tmp_path, person, SetupOptions(check=False))
+    assert (made.endpoint.credentials, made.endpoint.key_env, made.endpoint.key.reveal()) == (
+        "key",
+        "AZURE_API_KEY",
+        KEY,
+    )
+
+
+def test_the_address_of_a_cloud_implies_its_api_and_credentials(tmp_path):
+    settings, variables = read_home(tmp_path, AWS_ACCESS_KEY_ID="AKID", AWS_SECRET_ACCESS_KEY="secret")
+    place = "https://bedrock-runtime.eu-west-1.amazonaws.com"
+    made = plan_from_options(settings, variables, SetupOptions(base_url=place, model="eu.anthropic.claude-opus-5"))
+    at = made.endpoint
+    assert (at.name, at.api, at.credentials) == ("bedrock", "bedrock", "aws")
+    assert at.variables["AWS_ACCESS_KEY_ID"].reveal() == "AKID"
+    with pytest.raises(
+        ConfigError, match=r"bedrock needs its address: add --base-url https://bedrock-runtime\.REGION\."
+    ):
+        plan_from_options(settings, variables, SetupOptions(provider="bedrock", model="m"))
+
+
+async def test_missing_credentials_of_a_cloud_are_explained(home):
+    place = "https://bedrock-runtime.eu-west-1.amazonaws.com"
+    done = await set_up(home, "--base-url", place, "--model", "m", AWS_EC2_METADATA_DISABLED="true")
+    assert done.status == 1 and "bedrock has no credentials: set AWS_BEARER_TOKEN_BEDROCK" in done.err

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from alipes.config.editor import change
-from alipes.config.known_providers import KEYED, LOCAL
+from alipes.config.known_providers import CLOUDS, KEYED, LOCAL
 from alipes.config.loader import load_settings
 from alipes.config.model_file import parse_models, write_models
 from alipes.config.paths import MODEL_FILE
@@ -156,7 +156,8 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
 async def _check_model(settings: Settings, name: str, scope: ClientScope, live: bool, anyway: bool) -> str:
     """A warning about the model, or an empty string. Raises ConfigError if the model is unknown."""
     endpoint, model = registry.resolve_model(settings, name)
-    offered, trouble = await _list_models(endpoint, scope.http("list")) if live else ((), "")
+    asks = live and registry.has_model_list(endpoint)
+    offered, trouble = await _list_models(endpoint, scope.http("list")) if asks else ((), "")
     if not anyway and not _is_known(settings, endpoint, model, offered):
         raise ConfigError(_unknown_model_message(settings, endpoint, model, offered))
     return f"Could not check with {endpoint.name}: {trouble}" if trouble else ""
@@ -166,7 +167,7 @@ def _is_known(settings: Settings, endpoint: Endpoint, model: str, offered: tuple
     full = f"{endpoint.name}/{model}"
     if offered:
         return model in offered
-    if endpoint.name in OPEN_ENDED or not any(name.startswith(f"{endpoint.name}/") for name in catalog()):
+    if endpoint.name in (*OPEN_ENDED, *CLOUDS) or not any(name.startswith(f"{endpoint.name}/") for name in catalog()):
         return True
     return full in registry.known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
 
@@ -192,7 +193,7 @@ async def _list_all_models(settings: Settings, scope: ClientScope) -> ProviderMo
         asked = {
             endpoint.name: group.create_task(_list_models(endpoint, http))
             for endpoint in settings.providers.values()
-            if endpoint.base_url
+            if registry.has_model_list(endpoint)
             and (endpoint.key or not endpoint.key_env)
             and (settings.local_servers or endpoint.name not in LOCAL)
         }

@@ -17,7 +17,7 @@ from alipes.kernel.messages import user
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
-from alipes.providers.registry import Models, similar_names
+from alipes.providers.registry import Models, has_model_list, similar_names
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
 
@@ -45,7 +45,7 @@ class SetupProblem(Struct, frozen=True):
 
 async def list_models(endpoint: Endpoint, scope: ClientScope) -> tuple[str, ...] | SetupProblem:
     """The models of the provider; empty if it does not list them."""
-    if not endpoint.base_url:
+    if not has_model_list(endpoint):
         return ()
     try:
         return await models(endpoint, scope.http("setup", connect=endpoint.connect), within=LIST_TIMEOUT_S)

@@ -7,7 +7,7 @@ from alipes.cli.commands.model import format_facts
 from alipes.cli.setup.plan import default_model
 from alipes.cli.setup.prompts import Choice
 from alipes.config.environment import Variables
-from alipes.config.known_providers import KEYED, LOCAL
+from alipes.config.known_providers import CLOUDS, KEYED, LOCAL
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.formatting import format_count
@@ -18,6 +18,8 @@ from alipes.runtime.http.clients import ClientScope, HttpClient
 
 OTHER_SERVER = "another server"
 """Choice for entering an address; not a valid provider name."""
+CLOUD = "a cloud"
+"""Choice of another list; not a valid provider name."""
 PROVIDER_NOTES = {
     "anthropic": "Claude models, by Anthropic",
     "openai": "GPT models, by OpenAI",
@@ -87,7 +89,12 @@ def provider_choices(settings: Settings, variables: Variables, found: dict[str, 
         for name in order
         if name in settings.providers
     ]
-    return [*options, Choice(OTHER_SERVER, "other", "any server with an OpenAI or Anthropic API")]
+    clouds = Choice(CLOUD, "cloud", "Amazon Bedrock, Google Vertex, Azure OpenAI, Microsoft Foundry")
+    return [*options, clouds, Choice(OTHER_SERVER, "other", "any server with an OpenAI or Anthropic API")]
+
+
+def cloud_choices() -> list[Choice]:
+    return [Choice(name, name, each.title) for name, each in CLOUDS.items()]
 
 
 def _provider_note(endpoint: Endpoint, variables: Variables, found: dict[str, int] | None) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from alipes.config.display import HIDDEN, looks_secret, toml_path, toml_string
 from alipes.config.environment import Variables
-from alipes.config.known_providers import KNOWN
+from alipes.config.known_providers import CLOUD_VARIABLES, CLOUDS, KNOWN, find_cloud
 from alipes.config.reader import KeyPath
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
@@ -50,7 +50,7 @@ def plan_from_options(settings: Settings, variables: Variables, given: SetupOpti
     name = given.provider or provider_from_options(settings, given)
     if not name:
         raise _missing_options("--provider NAME")
-    endpoint = make_endpoint(settings, name, base_url=given.base_url, api=given.api)
+    endpoint = add_variables(make_endpoint(settings, name, base_url=given.base_url, api=given.api), variables)
     plan = add_key(SetupPlan(endpoint), variables, given)
     missing = []
     if plan.endpoint.key_env and not plan.endpoint.key and given.check:
@@ -83,12 +83,18 @@ def make_endpoint(settings: Settings, name: str, *, base_url: str = "", api: str
     endpoint = settings.providers.get(name)
     if endpoint is None:
         if not url:
-            meant = did_you_mean(name, settings.providers)
+            meant = did_you_mean(name, (*settings.providers, *CLOUDS))
+            if cloud := CLOUDS.get(name):
+                address = cloud.address.format(cloud.asks.partition(",")[0].upper())
+                raise ConfigError(f"{name} needs its address: add --base-url {address}.")
             raise ConfigError(
                 f"Unknown provider {name!r}.{meant} Add --base-url URL to define it; known: "
                 f"{', '.join(settings.providers)}."
             )
+        cloud = CLOUDS.get(name) or CLOUDS.get(find_cloud(url))
         endpoint = Endpoint(check_name(name), "openai-chat")
+        if cloud is not None:
+            endpoint = Endpoint(check_name(name), cloud.api, credentials=cloud.credentials)
     changes = {field: value for field, value in (("base_url", url), ("api", api)) if value}
     if changes and not endpoint.base_url and name in KNOWN:
         raise ConfigError(f"{name} is built in and has no address: omit --base-url and --api.")
@@ -131,6 +137,8 @@ def check_key(key: str) -> str:
 
 def suggest_name(url: str) -> str:
     """A short name for the server at `url`."""
+    if cloud := find_cloud(url):
+        return cloud
     host = split_url(url, ("http", "https"), "").host
     labels = [label for label in host.split(".")[:-1] if label not in GENERIC_LABELS]
     if not labels or host.replace(".", "").isdecimal() or not is_label(labels[-1]):
@@ -157,8 +165,14 @@ def add_key(plan: SetupPlan, variables: Variables, given: SetupOptions) -> Setup
             variable = f"ALIPES_{variable}"
     else:
         return plan
-    endpoint = structs.replace(endpoint, key=Secret(key), key_env=variable)
+    endpoint = structs.replace(endpoint, key=Secret(key), key_env=variable, credentials="key")
     return structs.replace(plan, endpoint=endpoint, save_key=save)
+
+
+def add_variables(endpoint: Endpoint, variables: Variables) -> Endpoint:
+    """The endpoint with what the environment says about its cloud."""
+    known = {each: Secret(variables.get(each).strip()) for each in CLOUD_VARIABLES.get(endpoint.credentials, ())}
+    return structs.replace(endpoint, variables={name: found for name, found in known.items() if found})
 
 
 def model_name(settings: Settings, provider: str, text: str) -> str:
@@ -184,7 +198,7 @@ def plan_changes(plan: SetupPlan, settings: Settings) -> tuple[dict[KeyPath, str
     before = settings.providers.get(endpoint.name) or Endpoint(endpoint.name, cast("Api", ""))
     values: dict[KeyPath, str] = {
         ("providers", endpoint.name, field): getattr(endpoint, field)
-        for field in ("api", "base_url", "key_env")
+        for field in ("api", "base_url", "key_env", "credentials")
         if getattr(endpoint, field) != getattr(before, field)
     }
     if plan.window:

@@ -9,11 +9,12 @@ from alipes.cli.setup import choices, plan
 from alipes.cli.setup.check import ProblemKind, SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.prompts import Choice, Prompter
 from alipes.config.environment import Variables
-from alipes.config.known_providers import KNOWN, is_built_in
+from alipes.config.known_providers import CLOUD_TITLES, CLOUDS, KNOWN, is_built_in
 from alipes.config.settings import Settings
+from alipes.config.urls import is_label
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint
-from alipes.providers.registry import find_facts
+from alipes.providers.registry import find_facts, has_model_list
 from alipes.runtime.http.clients import ClientScope
 
 Step: TypeAlias = Literal["provider", "address", "key", "models", "model", "trial", "done"]
@@ -82,11 +83,22 @@ class SetupWizard:
             options = choices.provider_choices(self._settings, self._variables, found)
             first = choices.default_provider(self._settings, found)
             name = await self._prompter.choose("Provider", options, first=first)
+        if name == choices.CLOUD:
+            name = await self._prompter.choose("Cloud", choices.cloud_choices())
         if name == choices.OTHER_SERVER:
             return "address"
         self._take_option("base_url"), self._take_option("api")
-        self._plan = plan.SetupPlan(plan.make_endpoint(self._settings, name, base_url=url, api=api))
+        if not url and name in CLOUDS and name not in self._settings.providers:
+            url = await self._cloud_url(name)
+        endpoint = plan.make_endpoint(self._settings, name, base_url=url, api=api)
+        self._plan = plan.SetupPlan(plan.add_variables(endpoint, self._variables))
         return "key"
+
+    async def _cloud_url(self, name: str) -> str:
+        cloud = CLOUDS[name]
+        while not is_label(own := await self._prompter.text(cloud.asks)):
+            self._prompter.warn("Use letters, digits and -.")
+        return cloud.address.format(own)
 
     async def _address(self) -> Step:
         """Ask for the address, API and name of another server."""
@@ -95,8 +107,9 @@ class SetupWizard:
         api = self._take_option("api") or await self._prompter.choose("API", choices.APIS, first=present.api)
         name = present.name or await self._name(plan.suggest_name(url))
         endpoint = plan.make_endpoint(self._settings, name, base_url=url, api=api)
+        endpoint = plan.add_variables(endpoint, self._variables)
         if present.key:
-            endpoint = structs.replace(endpoint, key=present.key, key_env=present.key_env)
+            endpoint = structs.replace(endpoint, key=present.key, key_env=present.key_env, credentials="key")
         self._plan = structs.replace(self._plan, endpoint=endpoint)
         return "key"
 
@@ -137,7 +150,11 @@ class SetupWizard:
         return "provider" if known and not self._plan.endpoint.key else "models"
 
     async def _ask_key(self, endpoint: Endpoint) -> str:
-        if endpoint.key:
+        if endpoint.credentials == "google":  # has no keys
+            return ""
+        if endpoint.credentials != "key":
+            topic = f"Key (Enter to use {CLOUD_TITLES[endpoint.credentials]} credentials of this computer)"
+        elif endpoint.key:
             topic = f"Key (Enter to use {endpoint.key_env})"
         elif at := choices.KEY_PAGES.get(endpoint.name):
             self._prompter.note(f"· Get a key at {at} and paste it here (Enter to go back)")
@@ -149,7 +166,7 @@ class SetupWizard:
     async def _models(self) -> Step:
         self._offered = ()
         endpoint = self._plan.endpoint
-        if not self._check or not endpoint.base_url:
+        if not self._check or not has_model_list(endpoint):
             return "model"
         self._prompter.note(f"· listing the models of {endpoint.name}")
         offered, at = await list_models_or_v1(endpoint, self._scope)
