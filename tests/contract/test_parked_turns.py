@@ -119,12 +119,12 @@ class Model:
 
 
 @asynccontextmanager
-async def house(opened, provider, on_limit="wait", fallback=()):
+async def house(opened, provider, on_limit="wait", fallback=(), idle=0.05):
     def agent(_turn):
         return Agent(Model(provider, on_limit), "test/m", fallback, retry=RetryPolicy(attempts=1, max_wait=0.0))
 
     async with open_sessions(
-        None, provider, agent=agent, opener=lambda _home: opened(), waits_for_limits=True, idle_seconds=0.05
+        None, provider, agent=agent, opener=lambda _home: opened(), waits_for_limits=True, idle_seconds=idle
     ) as running:
         yield running
 
@@ -149,6 +149,14 @@ async def test_a_turn_waits_for_its_limit_tells_until_when_and_resumes_by_itself
         said = [each.message.text for each in home.events if isinstance(each, Said)]
         assert said == ["hello", "hi"]
         assert len(provider.asked) == 2
+
+
+async def test_the_last_turn_of_a_process_that_exits_afterwards_waits_and_resumes_there(opened):
+    async with house(opened, ScriptedProvider([limit(0.2), "hi"]), idle=600.0) as home:
+        message = inbound("1", "hello")
+        async with home.sessions.ask(message) as following:
+            home.sessions.activity.final_turns[message.address.key] = following.turn
+            assert (await asyncio.wait_for(read_until(following, TurnEnded), 30)).ending == "answered"
 
 
 async def test_it_holds_no_session_while_it_waits_and_a_stop_ends_it(opened):

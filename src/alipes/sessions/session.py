@@ -335,11 +335,12 @@ class Session:
         """Write the ending, then publish it."""
         running, ending = outcome.running, outcome.ending
         turn, session, subagents = running.turn, running.turn.session, self._services.subagents
-        self._running, self._last_ended = None, turn.id
+        self._running = None
         self._was_set_up[session] = running.started or self._was_set_up.get(session, not running.first_in_session)
         if outcome.limit is not None:
             await park_turn(running, self._services, outcome.limit)
             return
+        self._last_ended = turn.id
         if ending is None:
             subagents.forget(turn.inbound)
             running.release()
