@@ -138,6 +138,10 @@ def read_image(name: str) -> Image:
     return _to_image(data, f"--image {name}")
 
 
+MAX_SCHEMA_FILE_BYTES = 10_000_000
+"""Much more than a schema may have, because of white space in the file."""
+
+
 def read_schema(given: str) -> dict[str, Json]:
     """A JSON schema given as JSON or as the name of a file; empty if nothing is given. Raises ConfigError."""
     if not given:
@@ -151,9 +155,12 @@ def read_schema(given: str) -> dict[str, Json]:
         return parse_schema(given)
     try:
         with Path(given).expanduser().open("rb") as file:
-            return parse_schema(file.read(MAX_SCHEMA_BYTES + 1).decode("utf-8", "replace"))
+            text = file.read(MAX_SCHEMA_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"--schema {given}: {error.strerror or error}") from error
+    if len(text) > MAX_SCHEMA_FILE_BYTES:
+        raise ConfigError(f"--schema {given}: the limit is {MAX_SCHEMA_BYTES} bytes")
+    return parse_schema(text.decode("utf-8", "replace"))
 
 
 def read_piped(stream: BinaryIO) -> PipedInput:
