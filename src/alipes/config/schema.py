@@ -60,7 +60,8 @@ _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
         "schemas": (
             choice("auto", "on", "off"),
             "Whether requests carry the JSON schema of an answer, so that the server enforces it. `auto`: only to "
-            "OpenAI and Anthropic, and only a schema that they take. It is checked here in any case.",
+            "OpenAI, Anthropic, Gemini's own API and Bedrock, and only a schema that they take. It is checked here "
+            "in any case.",
         ),
         "credentials": (
             choice("key", "aws", "azure", "google"),
