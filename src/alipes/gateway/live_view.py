@@ -91,7 +91,8 @@ class ToolProgressView:
 
 def _describe_call(call: ToolCall) -> str:
     label = describe_tool(call)
-    return f"**{escape_markdown(label.verb)}** {format_code(_shorten(label.object))}".rstrip()
+    verb = f"**{escape_markdown(label.verb)}** " if label.verb else ""
+    return f"{verb}{format_code(_shorten(label.object))}".rstrip()
 
 
 def _shorten(text: str) -> str:

@@ -380,3 +380,9 @@ def test_the_rate_limiter_gives_everyone_their_own_slot():
     assert not pace.try_reserve()
     now[0] += 1
     assert pace.try_reserve() and not pace.try_reserve()
+
+
+def test_a_call_of_another_agent_has_its_title_alone():
+    bubble = ToolProgressView()
+    bubble.start(ToolCall("1", "agent_tool", {"title": "Write a.txt", "kind": "edit"}))
+    assert bubble.text("short") == "… `Write a.txt`"
