@@ -169,7 +169,7 @@ class Scenario:
     async def _run_sleep(self, seconds: str) -> None:
         """Have it run a command that does not end; some of them refuse to run `sleep`."""
         await self.say(f"[order run python3 -c 'import time; time.sleep({seconds})']")
-        await self.approve()
+        assert f"time.sleep({seconds})" in await self.approve()
         async with asyncio.timeout(WAIT_S):
             while not find_sleeping(seconds):
                 await asyncio.sleep(0.01)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """An agent for tests: speaks the Agent Client Protocol and does what the prompt says, one order per line.
 
-Words after its name change how it behaves: `noise`, `version=2`, `auth`, `deaf`, `noload`, `dies`, `slow`.
+Words after its name change how it behaves: `noise`, `babble`, `version=2`, `auth`, `auth-load`, `deaf`, `noload`,
+`dies`, `silent`, `wordy`, `usage=texts`, `usage=quota`.
 Its sessions are files in $ACP_TEST_HOME.
 """
 
@@ -223,6 +224,55 @@ def obey(session, cwd, line):  # noqa: C901
     elif order == "flood":
         for _ in range(int(rest)):
             say(session, "x" * 5000)
+    elif order == "flood-files":
+        body = "y" * 4_000_000
+        for n in range(int(rest)):
+            start_call(session, f"Write {n}", "edit", content=[{"type": "diff", "path": f"/w/{n}", "newText": body}])
+    elif order == "flood-requests":
+        for n in range(int(rest)):
+            send({"id": f"r{n}", "method": "terminal/output", "params": {"sessionId": session, "terminalId": "t"}})
+            permission = {"sessionId": session, "toolCall": {"toolCallId": f"p{n}"}, "options": []}
+            send({"id": f"p{n}", "method": "session/request_permission", "params": permission})
+        CANCELLED.wait()
+    elif order == "odd":  # values that are JSON, and that nobody expects
+        start_call(session, "odd", "other", rawInput={"big": 10**30, "deep": nest(300), "none": float("nan")})
+        end_call(session, start_call(session, "files", "read", locations=[{"path": f"/f{n}"} for n in range(5000)]))
+        end_call(session, start_call(session, "\x1b[31mred\x00\ud800", "execute", rawInput={"command": "\ud800"}))
+        entries = [{"content": f"\ud800 {n}", "priority": "low", "status": "pending"} for n in range(3000)]
+        update(session, sessionUpdate="plan", entries=entries)
+        update(session, sessionUpdate="agent_thought_chunk", content={"type": "text", "text": "\ud800\x00"})
+        say(session, "\ud800\x00odd")
+    elif order == "messages":
+        for text, n in (("one", 1), (" and", 1), ("two", 2)):
+            update(
+                session, sessionUpdate="agent_message_chunk", content={"type": "text", "text": text}, messageId=f"m{n}"
+            )
+    elif order == "shell":  # asks about a command, as different programs do
+        how, _, command = rest.partition(" ")
+        known = {} if how in ("later", "title") else {"cwd": cwd}
+        id = f"c{next(NUMBERS)}" if how == "title" else start_call(session, "Shell", "execute", rawInput=known)
+        if how == "update":
+            time.sleep(0.05)
+            more = {"title": command, "kind": "execute", "rawInput": {"command": command}}
+            update(session, sessionUpdate="tool_call_update", toolCallId=id, status="in_progress", **more)
+        if how == "title":
+            answer = permit(session, id, title=command, kind="execute")
+        elif how == "other":
+            answer = permit(session, id, title="x", kind="other", rawInput={"command": command, "patterns": ["*"]})
+        else:
+            answer = permit(session, id, title="x", kind="execute", rawInput={"command": command})
+        end_call(session, id, answer)
+    elif order == "end":  # its prompt, with this instead of an answer
+        send({"id": WAITING["prompt"], **json.loads(rest)})
+        CANCELLED.wait()
+    elif order == "answers":  # to nobody, twice, and in a form that there is not
+        send({"id": 987654, "result": {}})
+        send({"id": "x", "error": "boom"})
+        send({"id": None, "result": {}})
+    elif order == "mute":
+        sys.stdout.flush()
+        os.close(1)
+        time.sleep(3600)
     elif order == "unknown":
         try:
             ask("session/order_pizza", sessionId=session)
@@ -237,8 +287,13 @@ def obey(session, cwd, line):  # noqa: C901
             ask("fs/write_text_file", sessionId=session, path=os.path.join(cwd, "late.txt"), content="late")
 
 
+def nest(depth):
+    return [nest(depth - 1)] if depth else []
+
+
 def prompt(params, id):
     session = params["sessionId"]
+    WAITING["prompt"] = id
     if session in RUNNING:
         send({"id": id, "error": {"code": -32603, "message": "two prompts at once"}})
         return
@@ -259,11 +314,19 @@ def prompt(params, id):
         cost={"amount": 0.25 * len(recall(session)), "currency": "USD"},
     )
     RUNNING.discard(session)
+    used = {"usage": usage}
+    if "usage=texts" in WORDS:
+        meta, used = {"usage": {"inputTokens": 5, "outputTokens": 1, "thoughtTokens": 1, "cachedReadTokens": 2}}, {}
+        for _ in range(2):
+            update(session, sessionUpdate="agent_message_chunk", content={"type": "text", "text": ""}, _meta=meta)
+    if "usage=quota" in WORDS:
+        used = {"_meta": {"quota": {"token_count": {"input_tokens": 10, "output_tokens": 4}}}}
     if not (CANCELLED.is_set() and "deaf" in WORDS):
-        send({"id": id, "result": {"stopReason": "cancelled" if CANCELLED.is_set() else "end_turn", "usage": usage}})
+        send({"id": id, "result": {"stopReason": "cancelled" if CANCELLED.is_set() else "end_turn", **used}})
 
 
 RUNNING, CWD = set(), {}
+METHODS = [{"id": "codex-api-key", "name": "A key"}]
 MODES = {
     "currentModeId": "ask",
     "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "plan", "name": "Plan"}, {"id": "yolo", "name": "Yolo"}],
@@ -280,10 +343,14 @@ def handle(message):  # noqa: C901
         return
     if method == "initialize":
         version = int(next((word[8:] for word in WORDS if word.startswith("version=")), "1"))
+        if "silent" in WORDS:
+            return
         able = {"loadSession": "noload" not in WORDS, "promptCapabilities": {"image": True}}
-        send({"id": id, "result": {"protocolVersion": version, "agentCapabilities": able, "authMethods": []}})
+        send({"id": id, "result": {"protocolVersion": version, "agentCapabilities": able, "authMethods": METHODS}})
+    elif method == "authenticate":
+        send({"id": id, "result": {}})
     elif method in ("session/new", "session/load"):
-        if "auth" in WORDS:
+        if "auth" in WORDS or ("auth-load" in WORDS and method == "session/load"):
             send({"id": id, "error": {"code": -32000, "message": "Authentication required"}})
             return
         session = params.get("sessionId") or f"s{os.urandom(4).hex()}"
@@ -297,7 +364,8 @@ def handle(message):  # noqa: C901
         else:
             say(session, "replayed words")
         send({"id": id, "result": {"sessionId": session, "modes": MODES}})
-        commands = [{"name": "hello", "description": "say hello", "input": {"hint": "whom"}}]
+        many = 100 if "wordy" in WORDS else 1
+        commands = [{"name": "hello", "description": "say hello" * many, "input": {"hint": "whom" * many}}]
         update(session, sessionUpdate="available_commands_update", availableCommands=commands)
     elif method == "session/set_mode":
         MODES["currentModeId"] = params["modeId"]

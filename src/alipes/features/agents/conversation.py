@@ -21,8 +21,8 @@ from alipes.kernel.messages import Image, Message, Part, Text, Thinking, ToolCal
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, Turn, Usage
 
-VAGUE_S = 0.3
-"""Seconds that a call is held back until the program says more about it."""
+VAGUE_S = 3.0
+"""Seconds that a call is held back until the program says more about it, such as its command."""
 HANDS = (
     "You work inside alipes, the personal agent of the user. The MCP server `alipes` has what belongs to the user: "
     "their notes (memory), their earlier conversations (session_search), their schedules (cronjob), and send_file, "
@@ -257,7 +257,7 @@ class AgentConversation:
         calls = list[ToolCall]()
         while prompt.items and isinstance(found := prompt.items[0], ProgramCall | ToolCall):
             if isinstance(found, ProgramCall):
-                await _wait_for_input(found)
+                await _wait_for_input(found, prompt)
                 calls.append(found.take())
             elif found.name in names:
                 calls.append(found)
@@ -316,10 +316,10 @@ class AgentConversation:
         self._states.write(self.conversation, SessionState(program.session, len(known), digest(known), now, settings))
 
 
-async def _wait_for_input(found: ProgramCall) -> None:
+async def _wait_for_input(found: ProgramCall, prompt: Prompt) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(VAGUE_S):
-            while found.is_vague and found.title:
+            while found.is_vague and found.title and len(prompt.items) == 1:
                 found.changed.clear()
                 await found.changed.wait()
 

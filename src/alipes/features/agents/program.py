@@ -55,7 +55,11 @@ START_TIMEOUT_S = 120.0
 """Seconds for each step of a start; some programs look for updates or index the project first."""
 STOP_GRACE_S = 2.0
 """Seconds in which a program has to end its prompt after a stop; then its process is ended."""
+LAST_WORDS_S = 1.0
+"""Seconds to read what it sent before it ended; processes that it left may hold its output open."""
 KILL_EVERY_S = 0.02
+MAX_REQUESTS = 256
+"""Requests of it that are open at the same time."""
 
 
 class ProgramChoice(Struct, frozen=True):
@@ -109,6 +113,7 @@ class AgentProgram:
         self._idle.set()
         self._baseline: frozenset[int] = frozenset()
         self._owner: asyncio.Task[None] | None = None
+        self._open_requests = 0
 
     async def start(self, turn: Turn | None, loads: str) -> bool:
         """Start it and open its session `loads`, if it can; else a new one. True if the old one was opened.
@@ -171,7 +176,8 @@ class AgentProgram:
             self._group = group
             self.spawn(_read_errors(child, wire), "agent log")
             self.spawn(hands.serve(), "agent tools")
-            self.spawn(self._watch_end(child, wire), "agent end")
+            self.spawn(self._watch_exit(child, wire), "agent exit")
+            self.spawn(self._watch_output(wire), "agent output")
             self.spawn(self._open_session(wire, hands, loads, opened), "agent session")
             try:
                 await self._leaving.wait()
@@ -191,8 +197,15 @@ class AgentProgram:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _watch_end(self, child: Child, wire: ProgramWire) -> None:
+    async def _watch_exit(self, child: Child, wire: ProgramWire) -> None:
         await child.wait()
+        with suppress(TimeoutError):  # what it said last
+            async with asyncio.timeout(LAST_WORDS_S):
+                await wire.wait_until_read()
+        self.leave(await wire.describe_end())
+
+    async def _watch_output(self, wire: ProgramWire) -> None:
+        await wire.wait_until_read()
         self.leave(await wire.describe_end())
 
     async def _open_session(self, wire: ProgramWire, hands: Hands, loads: str, opened: "asyncio.Future[bool]") -> None:
@@ -230,8 +243,8 @@ class AgentProgram:
         self._take_choices(answer)
         return False
 
-    async def _load(self, wire: ProgramWire, servers: list[Any], session: str) -> bool:
-        """True if the program has opened its old session."""
+    async def _load(self, wire: ProgramWire, servers: list[Any], session: str, *, logged_in: bool = False) -> bool:
+        """True if the program has opened its old session. `logged_in`: just now, which helps once."""
         able = self.able.agent_capabilities
         resumes = (
             able is not None and able.session_capabilities is not None and able.session_capabilities.resume is not None
@@ -243,9 +256,9 @@ class AgentProgram:
         try:
             answer = await wire.ask(method, ask, LoadSessionResponse, START_TIMEOUT_S)
         except RequestError as error:
-            if error.code == AUTH_REQUIRED:
+            if error.code == AUTH_REQUIRED and not logged_in:
                 await self._authenticate(wire)
-                return await self._load(wire, servers, session)
+                return await self._load(wire, servers, session, logged_in=True)
             log.info("%s did not open its session: %s", self.launch.name, error)
             return False
         self.session = session
@@ -369,7 +382,13 @@ class AgentProgram:
             if method == "session/request_permission":
                 return {"outcome": {"outcome": "cancelled"}}
             raise RequestError(-32600, "no turn is running")
-        return await self._around.requests.handle(self, prompt, method, params)
+        if self._open_requests >= MAX_REQUESTS:
+            raise RequestError(-32600, f"{MAX_REQUESTS} requests are open already")
+        self._open_requests += 1
+        try:
+            return await self._around.requests.handle(self, prompt, method, params)
+        finally:
+            self._open_requests -= 1
 
     def _take_update(self, note: SessionNotification) -> None:
         match note.update:

@@ -1,6 +1,7 @@
 """One prompt: what the program says and does about it, until it is taken as a model's answer."""
 
 import asyncio
+import hashlib
 import os
 import shlex
 from collections import deque
@@ -21,7 +22,7 @@ from acp.schema import (
     UsageUpdate,
 )
 from acp.schema import ToolCallUpdate as WireCall
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.approvals import AGENT_TOOL
 from alipes.kernel.formatting import format_excerpt
@@ -31,7 +32,10 @@ from alipes.tools.files.text_file import diff_texts, display_path
 
 MAX_TEXT_CHARS, MAX_CALLS = 5_000_000, 5_000
 """What one prompt may say and do; more is a program that floods."""
+MAX_CHANGE_CHARS = 200_000_000
+"""Of the files that its calls of one prompt change, as often as it sends them."""
 MAX_INPUT_CHARS = 4_000
+MAX_FILES, MAX_PLAN, MAX_PLAN_CHARS = 50, 100, 1_000
 MAX_OUTPUT_CHARS = 50_000
 READING = frozenset(("read", "search", "think", "fetch"))
 """Kinds of calls that change nothing."""
@@ -54,6 +58,8 @@ class ProgramCall:
         self.ended = self.failed = False
         self.taken = self.has_run = False
         """It is in a model's answer; our tool has begun to wait for it."""
+        self.is_complete = False
+        """The program works on it, or something waits for it: nothing more about it is expected."""
         self.changed = asyncio.Event()
 
     @property
@@ -64,7 +70,26 @@ class ProgramCall:
     @property
     def is_vague(self) -> bool:
         """More about it follows soon, as it was announced while its input was still being written."""
-        return not (self.input or self.ended or self.diffs)
+        known = self.find_command() if self.kind == "execute" else self.input
+        return not (known or self.ended or self.diffs or self.is_complete)
+
+    def find_command(self) -> str:
+        """The command that it runs, if it says so."""
+        return _find_command(self.input.get("command"))
+
+    def hurry(self) -> None:
+        """Something waits for it."""
+        self.is_complete = True
+        self.changed.set()
+
+    def describe_question(self, workdir: str) -> dict[str, Json]:
+        """The arguments of our call as they are now: a person who is asked sees all that is known."""
+        args = _describe(self, workdir)
+        if self.kind == "execute" and "command" not in args:
+            args["command"] = self.title[:MAX_OUTPUT_CHARS]  # its title is all that is known of it
+        if self.diffs and not self.input:  # what is allowed for ever is this change, not every one of the file
+            args["change"] = hashlib.sha256(repr(sorted(self.diffs.items())).encode(errors="replace")).hexdigest()[:16]
+        return args
 
     def take(self) -> ToolCall:
         """It is in a model's answer from now on."""
@@ -127,7 +152,12 @@ class Prompt:
         self.ours: dict[str, ProgramCall] = {}
         """By our id."""
         self.cost = cost
-        self._chars, self._tasks = 0, set[asyncio.Task[None]]()
+        self._chars = self._changed = 0
+        self._message = ""
+        """The id of the message whose text came last; empty after a call."""
+        self._used: Usage | None = None
+        """What its model used, if it says so with its texts."""
+        self._tasks = set[asyncio.Task[None]]()
 
     @property
     def has_waiting_calls(self) -> bool:
@@ -142,14 +172,20 @@ class Prompt:
             self.items[-1] = ThinkingDelta(last.text + item.text)
         else:
             self.items.append(item)
+            if isinstance(last, ProgramCall):  # that it has gone on says that nothing more follows about it
+                last.changed.set()
         self.changed.set()
 
     def take(self, update: object, workdir: str) -> bool:
         """Take an update. False if the program floods."""
         match update:
-            case AgentMessageChunk(content=TextContentBlock(text=text)) if text:
+            case AgentMessageChunk(content=TextContentBlock(text=""), field_meta={"usage": dict() as used}):
+                self._used = _add_usage(self._used, used)
+            case AgentMessageChunk(content=TextContentBlock(text=text), message_id=message) if text:
                 self._chars += len(text)
-                self.put(TextDelta(text))
+                begins = bool(self._message and message and message != self._message)
+                self._message = message or self._message
+                self.put(TextDelta(f"\n\n{text}" if begins else text))
             case AgentThoughtChunk(content=TextContentBlock(text=text)) if text:
                 self._chars += len(text)
                 self.put(ThinkingDelta(text))
@@ -159,7 +195,7 @@ class Prompt:
                 self._take_plan([(each.content, each.status) for each in entries])
             case UsageUpdate(cost=cost) if cost is not None and cost.currency.upper() == "USD":
                 self.cost = cost.amount
-        return self._chars <= MAX_TEXT_CHARS and len(self.calls) <= MAX_CALLS
+        return self._chars <= MAX_TEXT_CHARS and self._changed <= MAX_CHANGE_CHARS and len(self.calls) <= MAX_CALLS
 
     def take_call(self, update: "ToolCallStart | ToolCallProgress | WireCall", workdir: str) -> ProgramCall:
         """The call, with what is new about it. One that was not announced begins now."""
@@ -167,14 +203,17 @@ class Prompt:
         found.kind, found.title = update.kind or found.kind, update.title or found.title
         if isinstance(update.raw_input, dict) and update.raw_input:
             found.input = update.raw_input
-        found.files = [display_path(each.path, workdir) for each in update.locations or ()] or found.files
+        places = (update.locations or ())[:MAX_FILES]
+        found.files = [display_path(each.path, workdir) for each in places] or found.files
         for each in update.content or ():
             if isinstance(each, FileEditToolCallContent):
                 found.diffs[each.path] = each.old_text or "", each.new_text
+                self._changed += len(each.old_text or "") + len(each.new_text)
         if not found.taken:
             found.args = _describe(found, workdir)
         # what it says when it asks for permission is no output
         text = _text_of(update) if isinstance(update, ToolCallStart | ToolCallProgress) else ""
+        found.is_complete = found.is_complete or update.status == "in_progress"
         if update.status in ("completed", "failed"):
             found.end(failed=update.status == "failed", text=text)
         else:
@@ -183,7 +222,7 @@ class Prompt:
         return found
 
     def begin(self, args: dict[str, Json], id: str = "") -> ProgramCall:
-        found = ProgramCall(args, self.moved)
+        found, self._message = ProgramCall(args, self.moved), ""
         self.calls[id or found.id] = self.ours[found.id] = found
         self.put(found)
         self.changed_calls.set()
@@ -200,7 +239,8 @@ class Prompt:
     def _take_plan(self, entries: list[tuple[str, str]]) -> None:
         """The plan as our todo list: the whole list each time."""
         todos: list[Json] = [
-            {"id": str(n), "content": text, "status": status} for n, (text, status) in enumerate(entries, 1)
+            {"id": str(n), "content": text[:MAX_PLAN_CHARS], "status": status}
+            for n, (text, status) in enumerate(entries[:MAX_PLAN], 1)
         ]
         if todos:
             self.put(ToolCall(os.urandom(6).hex(), "todo", {"todos": todos}))
@@ -242,7 +282,7 @@ class Prompt:
         cost = None if self.cost is None else max(0.0, self.cost - (self._cost_before or 0.0))
         used = answer.usage
         if used is None:
-            return Usage(cost=cost)
+            return structs.replace(self._used or _read_quota(answer.field_meta), cost=cost)
         cached, written = used.cached_read_tokens or 0, used.cached_write_tokens or 0
         return Usage(
             input=used.input_tokens + cached + written,
@@ -254,13 +294,37 @@ class Prompt:
         )
 
 
+def _add_usage(before: Usage | None, used: dict[str, Any]) -> Usage:
+    """Qwen Code says what each answer of its model used."""
+    known = before or Usage()
+    return structs.replace(
+        known,
+        input=known.input + _count(used.get("inputTokens")),
+        output=known.output + _count(used.get("outputTokens")) + _count(used.get("thoughtTokens")),
+        cached=known.cached + _count(used.get("cachedReadTokens")),
+        reasoning=known.reasoning + _count(used.get("thoughtTokens")),
+    )
+
+
+def _read_quota(meta: object) -> Usage:
+    """Gemini CLI says it at the end."""
+    match meta:
+        case {"quota": {"token_count": dict() as used}}:
+            return Usage(input=_count(used.get("input_tokens")), output=_count(used.get("output_tokens")))
+    return Usage()
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def _describe(found: ProgramCall, workdir: str) -> dict[str, Json]:
     """The arguments of our call: what people see, and what the program said about it."""
-    verb = _VERBS.get(found.kind, "Use a tool")
     title = found.title.strip().strip("`").replace(f"{workdir}/", "")
+    verb = _VERBS.get(found.kind, title or "Use a tool")
     if found.files and " " not in title:  # the name of a tool
         title = f"{verb} {', '.join(found.files)}"
-    command = _find_command(found.input.get("command")) if found.kind == "execute" else ""
+    command = found.find_command() if found.kind in ("execute", "other") else ""
     args: dict[str, Json] = {"title": format_excerpt(command or title or verb, 400)[1:-1], "kind": found.kind}
     if command:
         args["command"] = command[:MAX_OUTPUT_CHARS]
@@ -288,7 +352,7 @@ def _shorten(value: Any, depth: int = 4) -> Json:
         return [_shorten(each, depth - 1) for each in value[:50]]
     if isinstance(value, bool | int | float | None):
         return value
-    text = str(value)
+    text = value if isinstance(value, str) else "..."
     return text if len(text) <= MAX_INPUT_CHARS else f"{text[:MAX_INPUT_CHARS]} ..."
 
 

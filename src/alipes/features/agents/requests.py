@@ -94,6 +94,8 @@ class Calls:
         made: ProgramCall | None = None
         if not self._acts.get(prompt.turn.id):
             await prompt.wait_for_call(ANNOUNCED_S)
+            for each in prompt.ours.values():
+                each.hurry()
         while not (acts := self._acts.get(prompt.turn.id)):
             if prompt.dropped or prompt.has_ended or (made is not None and made.ended):
                 raise RequestError(REFUSED, "the turn was stopped" if prompt.dropped else "this was not allowed")
@@ -197,6 +199,7 @@ class ProgramRequests:
     async def _permit(self, program: AgentProgram, prompt: Prompt, params: dict[str, Any]) -> dict[str, Any]:
         given = RequestPermissionRequest.model_validate(params)
         found = prompt.take_call(given.tool_call, program.workdir)
+        found.hurry()
         denial = await self._decide(program, prompt, found)
         kinds = ("reject_once", "reject_always") if denial else ("allow_once", "allow_always")
         option = _choose(given.options, kinds)
@@ -211,7 +214,7 @@ class ProgramRequests:
             return "plan mode is on"
         if is_our_tool(found):
             return ""  # our tool asks itself
-        call = ToolCall(found.id, AGENT_TOOL, found.args)
+        call = ToolCall(found.id, AGENT_TOOL, found.describe_question(program.workdir))
         verdict = await self._hooks().decide(specs.before_tool, _deny, call=call, turn=turn)
         if verdict is not None and verdict.ruling == "deny":
             return verdict.reason or "not allowed"
@@ -219,7 +222,7 @@ class ProgramRequests:
             return ""
         name = program.launch.name
         diff, _ = await asyncio.to_thread(describe_diffs, found, program.workdir)
-        reason = f"is what {name} asks permission for"
+        reason = f"{name} asks permission for it"
         return denial_reason(await self._ask(call, reason, turn, diff=self._mask(diff)))
 
     def _is_in_project(self, found: ProgramCall, workdir: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -13,6 +14,7 @@ from acp.meta import AGENT_METHODS
 from pydantic import BaseModel, ValidationError
 
 from alipes.kernel.formatting import format_excerpt
+from alipes.runtime.json_text import clean_text
 from alipes.runtime.processes.child import Child
 
 MAX_MESSAGE_BYTES = 32 << 20
@@ -21,10 +23,13 @@ MAX_INVALID_LINES = 200
 MESSAGE_BURST, MESSAGES_PER_S = 5_000, 2_000
 WRITE_TIMEOUT_S = 30.0
 LAST_LINES, MAX_LINE_CHARS = 5, 300
+MAX_DIGITS = 18
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
 _STACK = ("at ", "}", "errno:", "code:", "syscall:", "path:")
 """Starts of lines that Node prints after an error."""
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Surrogates: pairs of them, which are fine, or halves."""
 M = TypeVar("M", bound=BaseModel)
 Handle: TypeAlias = Callable[[str, Any], Awaitable[Any]]
 """Answers a request or takes a notification: its method and parameters."""
@@ -68,6 +73,8 @@ class LineTransport:
         self._invalid = 0
         self.problem = ""
         """Why it was given up, if its output is not the protocol."""
+        self.ended = asyncio.Event()
+        """Set when nothing more can be received."""
 
     async def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n"
@@ -84,6 +91,7 @@ class LineTransport:
     async def receive(self) -> dict[str, Any] | None:
         while not self._ready:
             if self.problem or not (piece := await self._child.read()):
+                self.ended.set()
                 return None
             self._take(piece)
         await self._throttle()
@@ -103,11 +111,7 @@ class LineTransport:
             self.problem = f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MB"
 
     def _take_line(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if is_message(message):
+        if message := parse_message(line):
             self._invalid = 0
             self._ready.append(message)
             return
@@ -122,6 +126,39 @@ class LineTransport:
         self._at = now
         if self._left < 0:
             await asyncio.sleep(-self._left / MESSAGES_PER_S)
+
+
+def parse_message(line: bytes) -> dict[str, Any] | None:
+    """A message that the connection of the package can take, with values that we can store; None for anything else."""
+    try:
+        message = json.loads(line, parse_int=_parse_int, parse_constant=_drop)
+        message = _clean(message) if _HALF_CHARACTER.search(line) else message
+    except (ValueError, RecursionError):
+        return None
+    if not is_message(message):
+        return None
+    if (error := message.get("error")) is not None and not isinstance(error, dict):
+        message["error"] = {"message": str(error)[:MAX_LINE_CHARS]}
+    found: dict[str, Any] = message
+    return found
+
+
+def _parse_int(text: str) -> int | float:
+    """Longer numbers cannot be stored."""
+    return int(text) if len(text) <= MAX_DIGITS else float(text)
+
+
+def _drop(_constant: str) -> None:
+    """NaN and infinity are no JSON."""
+
+
+def _clean(value: Any) -> Any:
+    """The same without halves of characters, which cannot be stored or sent."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(name): _clean(each) for name, each in value.items()}
+    return [_clean(each) for each in value] if isinstance(value, list) else value
 
 
 def is_message(message: object) -> bool:
@@ -142,6 +179,10 @@ class ProgramWire:
 
     async def close(self) -> None:
         await self._connection.close()
+
+    async def wait_until_read(self) -> None:
+        """Return when nothing more can be received."""
+        await self._transport.ended.wait()
 
     async def ask(self, method: str, params: BaseModel, answer: type[M], seconds: float | None = None) -> M:
         """Send a request by the package's name of its method. Raises `ProgramEnded` and `RequestError`; TimeoutError

@@ -55,6 +55,18 @@ async def test_its_usage_and_cost_are_recorded(tmp_path):
     assert [(each.usage.input, each.usage.output, each.usage.cost) for each in (first, second)] == [(10, 2, 0.25)] * 2
 
 
+@pytest.mark.parametrize("where", ["texts", "quota"])
+async def test_its_usage_is_found_where_programs_say_it(where, tmp_path):
+    async with open_with_agent(tmp_path, f"usage={where}") as agent:
+        usage = (await agent.say("say one")).usage
+    assert (usage.input, usage.output) == (10, 4) and usage.cached == (4 if where == "texts" else 0)
+
+
+async def test_two_messages_of_it_are_two_paragraphs(tmp_path):
+    async with open_with_agent(tmp_path) as agent:
+        assert (await agent.say("messages")).text == "one and\n\ntwo"
+
+
 async def test_its_plan_is_the_todo_list(tmp_path):
     async with open_with_agent(tmp_path) as agent:
         reply = await agent.say("plan look around,fix it\nsay planned")
@@ -109,6 +121,17 @@ async def test_a_question_about_a_command_shows_all_of_it(tmp_path):
     assert (shown.title, shown.body) == ("Run this command?", "rm -r x\nls") and "kind" not in shown.text
     other = describe_call(ToolCall("1", "agent_tool", {"title": "Fetch it", "kind": "fetch", "input": {"url": "x:y"}}))
     assert (other.title, other.text) == ("Allow this: Fetch it?", "url: x:y")
+
+
+@pytest.mark.parametrize("how", ["later", "title", "update", "other"])
+async def test_a_question_shows_the_command_however_it_was_announced(how, tmp_path):
+    async with open_with_agent(tmp_path, person="always") as agent:
+        first = await agent.say(f"shell {how} rm -r {'x' * 500}\nsay done")
+        second = await agent.say(f"shell {how} rm -r y\nsay done")
+        third = await agent.say(f"shell {how} rm -r y\nsay done")
+    assert [describe_question(each).body for each in first.of(ApprovalAsked)] == [f"rm -r {'x' * 500}"]
+    assert [describe_question(each).body for each in second.of(ApprovalAsked)] == ["rm -r y"]
+    assert not third.of(ApprovalAsked) and third.text == "done"
 
 
 async def test_a_file_outside_of_the_workspace_needs_approval(tmp_path):

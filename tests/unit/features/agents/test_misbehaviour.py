@@ -1,14 +1,22 @@
 """An agent that misbehaves in every way: a sentence for the person, and no hang, traceback or escape."""
 
+import json
 import logging
+import os
 import shutil
+import signal
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from alipes.features.agents import program as programs
+from alipes.features.agents import prompt as prompts
+from alipes.kernel.turns import ApprovalAsked
+from alipes.testing import open_agent
 from alipes.tools import backends
-from tests.world.agent_harness import agents_of, open_with_agent, program_of
+from tests.world.agent_harness import agent_config, agents_of, notices, open_with_agent, program_of
 from tests.world.environment import require
 from tests.world.remote_tools import wait_until
 
@@ -170,3 +178,137 @@ async def test_its_folder_is_there_and_writable_where_the_home_of_alipes_is_hidd
         orders = ["plant .gemini/notes.txt fine", "plant .gemini/settings.json evil", f"open {tmp_path}/home/.env"]
         reply = await agent.say("\n".join(orders), workdir=str(tmp_path))
     assert reply.text == "[planted][OSError][FileNotFoundError]"
+
+
+# More of it
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": "boom"},
+        {"error": {"code": "x", "message": 7, "data": ["y"]}},
+        {"error": {"code": -32603, "message": "Internal error", "data": {"details": "the model is busy"}}},
+        {"error": None},
+        {"result": "done"},
+        {"result": {"stopReason": "banana"}},
+        {
+            "result": {
+                "stopReason": "end_turn",
+                "usage": {"inputTokens": -5, "outputTokens": 10**30, "totalTokens": "x"},
+            }
+        },
+        {"result": None},
+        {},
+    ],
+    ids=str,
+)
+async def test_an_answer_that_is_none_ends_the_turn(answer, tmp_path):
+    async with open_with_agent(tmp_path) as agent:
+        reply = await agent.say(f"end {json.dumps(answer)}")
+        assert reply.ending in ("failed", "answered") and (reply.detail or reply.text)
+        await agent.command("/new")
+        assert (await agent.say("say calm")).text == "calm"
+
+
+async def test_answers_to_nobody_are_dropped(tmp_path):
+    async with open_with_agent(tmp_path) as agent:
+        assert (await agent.say("answers\nsay ok")).text == "ok"
+
+
+async def test_odd_values_are_shown_and_stored(tmp_path):
+    async with open_with_agent(tmp_path) as agent:
+        reply = await agent.say("odd\nsay  after")
+        assert reply.ending == "answered" and reply.text.endswith("odd after")
+        stored = await agent.app.store.archive.turn(reply.end.turn)
+        assert len(msgspec.json.encode([call.args for said in stored.said for call in said.calls])) < 200_000
+
+
+async def test_a_flood_of_changes_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(prompts, "MAX_CHANGE_CHARS", 20_000_000)
+    async with open_with_agent(tmp_path) as agent:
+        reply = await agent.say("flood-files 50")
+        assert reply.ending == "failed" and "far too much in one turn" in reply.detail
+        assert (await agent.say("say calm")).text == "calm"
+
+
+async def test_a_flood_of_requests_is_refused(tmp_path):
+    async with open_with_agent(tmp_path) as agent:
+        await agent.start("flood-requests 2000")
+        await wait_until(lambda: program_of(agent) is not None and program_of(agent).prompt is not None)
+        stopped = await agent.stop()
+        assert stopped.ending == "stopped"
+        assert (await agent.say("say calm")).text == "calm"
+
+
+async def test_one_that_closes_its_output_is_given_up(tmp_path, backend):
+    async with open_with_agent(tmp_path, backend=backend) as agent:
+        reply = await agent.say("mute")
+        assert reply.ending == "failed" and "it closed the connection" in reply.detail
+        assert program_of(agent).ended
+        assert (await agent.say("say alive")).text == "alive"
+
+
+async def test_one_that_never_answers_can_be_stopped_and_is_given_up(tmp_path, monkeypatch):
+    async with open_with_agent(tmp_path, "silent") as agent:
+        await agent.start("say one")
+        await wait_until(lambda: _running(str(tmp_path / "installed" / "agent")))
+        assert (await agent.stop()).ending == "stopped"
+        await wait_until(lambda: not _running(str(tmp_path / "installed" / "agent")))
+        monkeypatch.setattr(programs, "START_TIMEOUT_S", 0.2)
+        reply = await agent.say("say one")
+    assert reply.ending == "failed" and "did not answer within 0.2 s" in reply.detail
+
+
+async def test_one_that_does_not_read_is_ended_by_a_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "STOP_GRACE_S", 0.05)
+    async with open_with_agent(tmp_path) as agent:
+        await agent.say("say one")
+        program = program_of(agent)
+        os.kill(program._child.pid, signal.SIGSTOP)
+        await agent.start("say " + "long " * 100_000)
+        await wait_until(lambda: program.prompt is not None)
+        assert (await agent.stop()).ending == "stopped"
+        reply = await agent.say("say alive")
+        assert (reply.text, reply.detail) == ("alive", "") and program_of(agent) is not program
+
+
+async def test_a_login_that_does_not_help_is_not_repeated(tmp_path):
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / ".env").write_text(f"OWN_KEY={KEY}\n")
+    (tmp_path / "home" / ".env").chmod(0o600)
+    config = agent_config(tmp_path, "auth-load", name="codex")
+    config["agents"]["codex"]["env"]["CODEX_API_KEY"] = "${OWN_KEY}"
+    for _ in range(2):  # the second time it has a session to load
+        async with open_agent(config=config, home=tmp_path / "home") as agent:
+            reply = await agent.say("say one")
+            assert reply.text == "one"
+    assert "cannot open its old session" in notices(reply)[0]
+    config["agents"]["codex"]["args"] = ["auth"]
+    async with open_agent(config=config, home=tmp_path / "home") as agent:
+        reply = await agent.say("say one")
+    assert reply.ending == "failed" and "run `alipes agents login codex` in a terminal" in reply.detail
+
+
+@pytest.mark.parametrize("mode", ["ask", "edits", "all"])
+async def test_it_cannot_have_us_plant_settings_or_read_secrets(mode, tmp_path, sandbox):
+    async with open_with_agent(
+        tmp_path, backend=sandbox, name="claude", person="no", approvals={"mode": mode}
+    ) as agent:
+        home = tmp_path / "home" / "agents" / "claude" / "home"
+        (tmp_path / "home" / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+        orders = [f"write {home}/settings.json evil", f"write {home}/hooks/evil.sh evil", f"read {tmp_path}/home/.env"]
+        orders += [f"run cp /etc/hostname {home}/hooks/x; cat {tmp_path}/home/.env", f"write {tmp_path}/home/.env x"]
+        reply = await agent.say("\n".join(orders))
+        assert KEY not in str(reply.events) and (home / "settings.json").read_text() == "{}"
+        assert not list((home / "hooks").iterdir()) and KEY in (tmp_path / "home" / ".env").read_text()
+
+
+async def test_a_link_out_of_the_project_is_followed_by_nobody(tmp_path, sandbox):
+    async with open_with_agent(tmp_path, backend=sandbox, person="no", approvals={"mode": "edits"}) as agent:
+        outside = tmp_path / "outside.txt"
+        outside.write_text("of somebody else")
+        (agent.workdir / "link").symlink_to(tmp_path)
+        reply = await agent.say("edit link/outside.txt mine\nread link/../../../../etc/shadow")
+        assert reply.ending == "answered" and outside.read_text() == "of somebody else"
+        assert "outside.txt" in str(reply.of(ApprovalAsked)[0]) and "root:" not in str(reply.events)
