@@ -84,7 +84,11 @@ _GEMINI = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},
     "model": {"name": "gemini-2.5-flash"},
 }
-_QWEN = {"privacy": _PRIVACY, "security": {"auth": {"selectedType": "openai"}}}
+_QWEN = {
+    "privacy": _PRIVACY,
+    "ui": {"enableFollowupSuggestions": False},
+    "security": {"auth": {"selectedType": "openai"}},
+}
 _KEY = f"${{{KEY}}}"
 PROGRAMS = (
     RealProgram(

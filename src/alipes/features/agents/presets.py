@@ -8,6 +8,8 @@ CHECKED = "2026-11-19"
 
 ASKS = '{"permission": {"edit": "ask", "bash": "ask"}}'
 NO_STATISTICS = '{"privacy": {"usageStatisticsEnabled": false}}'
+NO_SUGGESTIONS = '{"privacy": {"usageStatisticsEnabled": false}, "ui": {"enableFollowupSuggestions": false}}'
+"""Nor a question to the model after each turn about what might be said next, which nobody would see."""
 
 
 class Preset(Struct, frozen=True, kw_only=True):
@@ -45,7 +47,10 @@ PRESETS: dict[str, Preset] = {
         install="npm install -g @agentclientprotocol/claude-agent-acp",
         command="claude-agent-acp",
         home=(("CLAUDE_CONFIG_DIR", ""),),
-        env=(("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"), ("IS_SANDBOX", "1")),
+        env=(
+            *(("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"), ("IS_SANDBOX", "1")),
+            ("CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION", "false"),
+        ),
         files=(("settings.json", "{}"), ("CLAUDE.md", "")),
         folders=("plugins", "agents", "commands", "skills", "hooks"),
         hosts=("api.anthropic.com", "claude.ai", "*.claude.ai", "claude.com", "*.claude.com", "console.anthropic.com"),
@@ -100,8 +105,11 @@ PRESETS: dict[str, Preset] = {
             ("XDG_STATE_HOME", "state"),
         ),
         env=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
-        files=(("config/opencode/opencode.json", ASKS), ("config/opencode/AGENTS.md", "")),
-        folders=tuple(f"config/opencode/{name}" for name in ("plugin", "plugins", "agent", "command", "tool", "skill")),
+        files=(
+            *(("config/opencode/opencode.json", ASKS), ("config/opencode/AGENTS.md", "")),
+            ("config/opencode/.gitignore", ""),  # which it would write
+        ),
+        folders=("config/opencode",),  # it installs a package there at every start, unless it cannot write
         hosts=("opencode.ai", "*.opencode.ai", "models.dev"),
         login=("opencode", "auth", "login"),
     ),
@@ -112,10 +120,17 @@ PRESETS: dict[str, Preset] = {
         command="qwen",
         args=("--acp",),
         home=(("QWEN_HOME", ""),),
-        files=(("settings.json", NO_STATISTICS), ("QWEN.md", "")),
+        files=(("settings.json", NO_SUGGESTIONS), ("QWEN.md", "")),
         folders=("extensions", "commands", "skills", "agents", "hooks"),
         mode="default",
-        hosts=("chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
+        hosts=(
+            "chat.qwen.ai",
+            "portal.qwen.ai",
+            "dashscope.aliyuncs.com",
+            "dashscope-intl.aliyuncs.com",
+            "coding.dashscope.aliyuncs.com",
+            "coding-intl.dashscope.aliyuncs.com",
+        ),
         login=("qwen",),
         key_methods=(("OPENAI_API_KEY", "openai"),),
     ),
@@ -155,8 +170,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "kimi": Preset(
         title="Kimi Code CLI",
-        package="https://moonshotai.github.io/kimi-code (looked up, not tried)",
-        install="see https://moonshotai.github.io/kimi-code",
+        package="npm @moonshot-ai/kimi-code 2.1.0 (looked up, not tried)",
+        install="npm install -g @moonshot-ai/kimi-code",
         command="kimi",
         args=("acp",),
         home=(("KIMI_SHARE_DIR", ""), ("KIMI_CODE_HOME", "")),
