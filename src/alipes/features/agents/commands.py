@@ -28,6 +28,12 @@ def _describe(name: str) -> str:
     return PRESETS[name].title if name in PRESETS else "an agent of your own"
 
 
+def _shorten(text: str, room: int) -> str:
+    """Some programs explain a command with a page."""
+    line = " ".join(text.split())
+    return line if len(line) <= room else f"{line[: room - 1].rstrip()}…"
+
+
 async def _one(feature: AgentsFeature, context: CommandContext, name: str, words: list[str]) -> CommandReply:
     standing = await context.store.sessions.active(context.key)
     service = feature.service
@@ -43,7 +49,10 @@ async def _one(feature: AgentsFeature, context: CommandContext, name: str, words
     program = found.program
     if program is None:
         return CommandReply(f"{name} is not running. Its commands, modes and options are known once it has started.")
-    rows = [(f"/{name}:{command} {hint}".rstrip(), text) for command, text, hint in program.commands]
+    rows = [
+        (f"/{name}:{command} {_shorten(hint, 24)}".rstrip(), _shorten(text, 80))
+        for command, text, hint in program.commands
+    ]
     rows += [(each.id, f"{each.value} (of {', '.join(each.values)})") for each in program.choices]
     how = f"/agents {name} set ID VALUE changes a mode or an option." if program.choices else ""
     return CommandReply("\n".join(filter(None, [format_columns(rows) or f"{name} offers nothing to choose.", how])))

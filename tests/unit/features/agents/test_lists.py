@@ -51,3 +51,20 @@ def test_a_launch_has_the_hosts_of_its_addresses_and_no_variables_of_other_agent
     assert launch.hosts[-1] == "models.example.org:8443" and "api.anthropic.com" in launch.hosts
     assert "CLAUDECODE" not in launch.env and launch.env["CLAUDE_CONFIG_DIR"] == launch.home
     assert f"{launch.home}/settings.json" in launch.protect
+
+
+def test_opencode_cannot_write_its_settings_and_finds_what_it_would_write(tmp_path):
+    program = tmp_path / "opencode"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    launch = prepare_launch("opencode", AgentConfig(command=str(program)), folder=tmp_path / "agents", environ={})
+    assert f"{launch.home}/config/opencode" in launch.protect
+    assert (tmp_path / "agents/opencode/home/config/opencode/.gitignore").exists()
+
+
+async def test_long_explanations_of_commands_are_cut(tmp_path):
+    async with open_with_agent(tmp_path, "wordy") as agent:
+        await agent.say("say one")
+        shown = (await agent.command("/agents test")).text
+    line = next(each for each in shown.splitlines() if "/test:hello" in each)
+    assert len(line) < 150 and "…" in line
