@@ -261,7 +261,8 @@ def obey(session, cwd, line):  # noqa: C901
             answer = permit(session, id, title="x", kind="other", rawInput={"command": command, "patterns": ["*"]})
         else:
             answer = permit(session, id, title="x", kind="execute", rawInput={"command": command})
-        end_call(session, id, answer)
+        if how != "drop":
+            end_call(session, id, answer)
     elif order == "end":  # its prompt, with this instead of an answer
         send({"id": WAITING["prompt"], **json.loads(rest)})
         CANCELLED.wait()

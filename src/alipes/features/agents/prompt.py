@@ -60,6 +60,8 @@ class ProgramCall:
         """It is in a model's answer; our tool has begun to wait for it."""
         self.is_complete = False
         """The program works on it, or something waits for it: nothing more about it is expected."""
+        self.denial = ""
+        """Why it was not allowed to run."""
         self.changed = asyncio.Event()
 
     @property
@@ -112,6 +114,8 @@ class ProgramCall:
         return describe_diffs(self, workdir)[1] or self.output or "(no output)"
 
     def end(self, *, failed: bool, text: str = "") -> None:
+        if self.denial and not text:  # some programs say nothing about it
+            failed, text = True, f"not run: {self.denial}"
         if not self.ended:
             self.ended, self.failed, self.output = True, failed, text or self.output
         self.changed.set()

@@ -123,6 +123,13 @@ async def test_a_question_about_a_command_shows_all_of_it(tmp_path):
     assert (other.title, other.text) == ("Allow this: Fetch it?", "url: x:y")
 
 
+async def test_a_call_that_was_not_allowed_has_failed_even_if_the_program_says_nothing(tmp_path):
+    async with open_with_agent(tmp_path, person="no") as agent:
+        reply = await agent.say("shell drop rm -r x\nsay done")
+    result = reply.result("agent_tool")
+    assert (result.outcome, reply.text) == ("failed", "done") and "denied by the user" in result.text
+
+
 @pytest.mark.parametrize("how", ["later", "title", "update", "other"])
 async def test_a_question_shows_the_command_however_it_was_announced(how, tmp_path):
     async with open_with_agent(tmp_path, person="always") as agent:
