@@ -123,7 +123,8 @@ async def compress(context: CommandContext, args: str) -> CommandReply:
     if running and running[0].started_at is not None and not preview:
         return _while_running(context, compaction, standing.session, focus)
     turn = await compaction.store.latest(standing.session)
-    model = standing.model or (await context.services.models.default()).model
+    latest = turn.inbound.model if turn is not None else ""
+    model = standing.model or latest or (await context.services.models.default()).model
     if context.services.models.own_tools(model):
         return CommandReply(f"{model} keeps its own history and compacts it itself.", failed=True)
     room = None if turn is None else await compaction.budget_for(turn)

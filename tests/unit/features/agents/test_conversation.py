@@ -11,7 +11,8 @@ from alipes.features.agents.feature import AgentsFeature
 from alipes.kernel.approvals import describe_call, describe_question
 from alipes.kernel.messages import Thinking, ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, ThinkingDelta, ToolFinished, ToolProgress, ToolStarted
-from tests.world.agent_harness import MODEL, agents_of, notices, open_with_agent, program_of
+from alipes.testing import open_agent
+from tests.world.agent_harness import MODEL, agent_config, agents_of, notices, open_with_agent, program_of
 from tests.world.remote_tools import wait_until
 
 
@@ -265,6 +266,14 @@ async def test_compacting_says_that_it_compacts_itself(tmp_path):
     assert said.failed and said.text == "agent/test keeps its own history and compacts it itself."
 
 
+async def test_compacting_says_so_too_if_it_was_chosen_for_each_message(tmp_path):
+    config = {**agent_config(tmp_path), "model": "scripted/scripted"}
+    async with open_agent(config=config, home=tmp_path / "home", model=["hello"]) as agent:
+        await agent.say("say one", model=MODEL)
+        said = await agent.command("/compact")
+    assert said.failed and said.text == "agent/test keeps its own history and compacts it itself."
+
+
 async def test_its_commands_and_modes_are_offered(tmp_path):
     async with open_with_agent(tmp_path) as agent:
         assert "has not used" in (await agent.command("/agents test")).text
@@ -286,8 +295,6 @@ async def test_no_second_model_answers_instead_of_it(tmp_path):
 
 
 async def test_nothing_is_loaded_and_offered_when_no_agent_is_configured(tmp_path):
-    from alipes.testing import open_agent
-
     async with open_agent(model=["hello"]) as agent:
         assert agent.app.features.get(AgentsFeature).service is None
         reply = await agent.say("hi")
