@@ -79,6 +79,10 @@ class ProgramCall:
         """The command that it runs, if it says so."""
         return _find_command(self.input.get("command"))
 
+    def deny(self, why: str) -> None:
+        """It may not run; empty: it may."""
+        self.denial = why
+
     def hurry(self) -> None:
         """Something waits for it."""
         self.is_complete = True

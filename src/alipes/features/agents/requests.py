@@ -200,7 +200,8 @@ class ProgramRequests:
         given = RequestPermissionRequest.model_validate(params)
         found = prompt.take_call(given.tool_call, program.workdir)
         found.hurry()
-        denial = found.denial = await self._decide(program, prompt, found)
+        denial = await self._decide(program, prompt, found)
+        found.deny(denial)
         kinds = ("reject_once", "reject_always") if denial else ("allow_once", "allow_always")
         option = _choose(given.options, kinds)
         if option is None or prompt.dropped:
