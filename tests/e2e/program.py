@@ -42,13 +42,18 @@ class Home:
         lines += ["[providers.test]", 'api = "openai-chat"', f'base_url = "{server.url("openai-chat")}"']
         (self.path / "config.toml").write_text("\n".join(lines) + "\n")
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that start alipes."""
+        return (sys.executable, "-m", "alipes")
+
     @asynccontextmanager
     async def started(
         self, *words: str, stdin: int | None = asyncio.subprocess.DEVNULL, under: tuple[str, ...] = (), **more: Any
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """`alipes WORDS` while it runs; killed at the end if it still does. `under`: a program that starts it."""
         process = await asyncio.create_subprocess_exec(
-            *(*under, sys.executable, "-m", "alipes", *words),
+            *(*under, *self.command, *words),
             env=self.environ(**more),
             cwd=self.path.parent,
             stdin=stdin,

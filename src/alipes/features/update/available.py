@@ -1,6 +1,7 @@
 """Looks for a newer version once a day, if the person wants that, and says at the start if there is one."""
 
 import logging
+import sys
 import time
 from collections.abc import Sequence
 
@@ -11,7 +12,6 @@ from alipes import __version__
 from alipes.config.paths import make_private
 from alipes.core.app import App
 from alipes.features.update.update import Updater
-from alipes.features.update.version_number import order
 from alipes.features.update.versions import Versions, write_file
 from alipes.kernel.errors import ConfigError
 
@@ -25,6 +25,8 @@ class _Available(Struct, frozen=True):
 
     newest: str
     checked: float
+    newer_than: str = ""
+    """The version that looked, if there was a newer one."""
 
 
 def describe_newer(app: App) -> Sequence[str]:
@@ -32,7 +34,7 @@ def describe_newer(app: App) -> Sequence[str]:
     known = _read(Versions(app.settings.home))
     if known is None or time.time() - known.checked > CHECK_EVERY_S:
         app.resources.tasks.spawn(lambda: look(app), "look for a newer version")
-    if known is None or order(known.newest) <= order(__version__):
+    if known is None or known.newer_than != _name_version():
         return ()
     return (f"alipes {known.newest} is available: `alipes update`.",)
 
@@ -42,9 +44,14 @@ async def look(app: App) -> None:
     try:
         found = await Updater(app.settings, log.debug).check()
         make_private(versions.folder)
-        write_file(versions.folder / FILE, msgspec.json.encode(_Available(found.newest, time.time())))
+        known = _Available(found.newest, time.time(), _name_version() if found.newer else "")
+        write_file(versions.folder / FILE, msgspec.json.encode(known))
     except (ConfigError, OSError) as error:
         log.info("the look for a newer version failed: %s", error)
+
+
+def _name_version() -> str:
+    return f"{__version__} {sys.prefix}"
 
 
 def _read(versions: Versions) -> _Available | None:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import re
+import shlex
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +31,10 @@ def run(argv: list[str]) -> int:
         return 0
     updater = Updater(load_settings(), _show, source=args.source or "", channel=args.channel)
     if args.check:
-        return asyncio.run(_check(updater, json=args.json))
+        given = (("--channel", args.channel), ("--source", args.source))
+        options = [word for option in given if option[1] for word in option]
+        return asyncio.run(_check(updater, shlex.join(("alipes", "update", *options)), json=args.json))
+    updater.refuse_image()
     if not args.yes:
         question = "Go back to the version before the last update?" if args.back else "Install another version?"
         if not confirm(question, "update"):
@@ -47,12 +51,13 @@ def _show(step: str) -> None:
     sys.stderr.flush()
 
 
-async def _check(updater: Updater, *, json: bool) -> int:
+async def _check(updater: Updater, again: str, *, json: bool) -> int:
+    """`again`: the command that installs it."""
     found = await updater.check()
     if json:
         print_json(found)
     elif found.newer:
-        print(f"alipes {found.newest} is available in {found.source}; you have {found.version}. Install: alipes update")
+        print(f"alipes {found.newest} is available in {found.source}; you have {found.version}. Install: {again}")
     else:
         print(f"alipes {found.version} is up to date ({found.source}).")
     return NEWER if found.newer else 0

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 InstallKind: TypeAlias = Literal["version", "checkout", "uv", "pipx", "image", "environment"]
 """A version in the home; an editable checkout; a tool of uv or pipx; a container image; any other environment."""
+INDEX = "index"
+"""The package index, as a source of versions."""
 IMAGE_MARK = "alipes-image"
 """A file that the Containerfile puts into the environment of an image."""
 DESCRIPTIONS: dict[InstallKind, str] = {
@@ -28,7 +30,7 @@ class Installation(Struct, frozen=True):
     prefix: Path
     """The environment of the Python that runs."""
     origin: str = ""
-    """The folder or address that alipes was installed from; empty if it came from an index."""
+    """The folder or address that alipes was installed from, or `index`; empty if that is not known."""
 
     @property
     def command(self) -> Path:
@@ -55,14 +57,22 @@ def find_installation(versions: Path, prefix: Path | None = None) -> Installatio
 
 
 def _read_origin() -> tuple[str, bool]:
-    """What pip noted about the place that alipes was installed from, and whether it is used from there."""
     try:
-        noted = json.loads(importlib.metadata.distribution("alipes").read_text("direct_url.json") or "{}")
+        return parse_origin(importlib.metadata.distribution("alipes").read_text("direct_url.json"))
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return "", False
+
+
+def parse_origin(text: str | None) -> tuple[str, bool]:
+    """Where alipes was installed from, and whether it is used from there. `text`: what the installer noted, as it does
+    for everything but the index. Of a wheel, its folder."""
+    if not text:
+        return INDEX, False
+    noted = json.loads(text)
     url = str(noted.get("url", ""))
     if url.startswith("file:"):
-        url = unquote(urlsplit(url).path)
+        path = Path(unquote(urlsplit(url).path))
+        url = str(path.parent if path.suffix == ".whl" else path)
     elif noted.get("vcs_info"):
         url = f"git+{url}"
     return url, bool(noted.get("dir_info", {}).get("editable"))

@@ -9,18 +9,18 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.settings import Settings
+from alipes.features.update.installation import INDEX
 from alipes.features.update.version_number import is_release, is_version, order
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.install.sources import Source, parse_source, pip_command, run_program
 from alipes.plugins.install.trees import clone
 
 Channel: TypeAlias = Literal["stable", "next"]
-INDEX = "index"
 PACKAGE = "alipes"
 SUMS = "SHA256SUMS"
 _WHEEL = re.compile(r"alipes-([0-9][^-]*)-py3-none-any\.whl")
-_COMMIT_DIGITS = 8
+COMMIT_DIGITS = 8
+"""Of a commit, in the name of a version."""
 
 
 class Release(Struct, frozen=True):
@@ -42,11 +42,11 @@ class ReleaseSource(Protocol):
         """Fetch a version, or the newest one if `version` is empty, into `stage`. Raises ConfigError."""
 
 
-def find_source(text: str, settings: Settings) -> ReleaseSource:
+def find_source(text: str) -> ReleaseSource:
     """`text`: the setting `update.source`, or where alipes was installed from. Raises ConfigError."""
     if text == INDEX:
         return IndexSource()
-    folder = Path(text).expanduser()
+    folder = Path(text).expanduser().absolute()
     if folder.is_dir() and (folder / SUMS).is_file():
         return FolderSource(folder)
     if folder.is_dir() and not (folder / ".git").exists() and not (folder / "HEAD").is_file():
@@ -87,7 +87,7 @@ class FolderSource:
         try:
             shutil.copyfile(self._folder / name, wheel)
         except OSError as error:
-            raise ConfigError(f"cannot read {self._folder / name}: {error.strerror}.") from error
+            raise ConfigError(f"cannot copy {self._folder / name} to {stage}: {error.strerror}.") from error
         found, wanted = hash_file(wheel), self._sums()[name]
         if found != wanted:
             raise ConfigError(
@@ -110,9 +110,8 @@ class IndexSource:
 
     async def list(self, channel: Channel) -> list[str]:
         more = ("--pre",) if channel == "next" else ()
-        text = await run_program(
-            [*_pip(), "index", "versions", *more, PACKAGE], Path.cwd(), what="cannot list the versions of the index"
-        )
+        what = "the package index has no alipes, or cannot be reached: check the network and the proxy"
+        text = await run_program([*_pip(), "index", "versions", *more, PACKAGE], Path.cwd(), what=what)
         found = re.search(r"^Available versions: (.+)$", text, re.MULTILINE)
         return sorted(re.split(r",\s*", found[1]) if found else [], key=order)
 
@@ -137,6 +136,10 @@ class GitSource:
         versions = sorted({each.removeprefix("v") for each in tags if is_version(each)}, key=order)
         return [each for each in versions if channel == "next" or is_release(each)]
 
+    async def find_newest_commit(self) -> str:
+        words = ("git", "ls-remote", "--", self._source.place, "HEAD")
+        return (await run_program(words, Path.cwd(), what=f"cannot reach {self._source.place}")).partition("\t")[0]
+
     async def fetch(self, version: str, channel: Channel, stage: Path) -> Release:
         """The newest commit if the channel is `next`, or if there is no release."""
         known = await self.list("next")
@@ -153,7 +156,7 @@ class GitSource:
         release = _read_wheel(stage, str(self._source))
         if release.version == version:
             return release
-        name = f"{release.version}+g{commit[:_COMMIT_DIGITS]}"
+        name = f"{release.version}+g{commit[:COMMIT_DIGITS]}"
         return Release(name, release.version, release.wheel, release.sha256, release.source)
 
     async def _find_tag(self, version: str) -> str:

@@ -20,8 +20,16 @@ from alipes.features.update.environment import make_environment
 from alipes.features.update.handover import hand_over
 from alipes.features.update.installation import find_installation
 from alipes.features.update.rehearsal import DATABASE, explain_unreadable, rehearse, run_version
-from alipes.features.update.release import Channel, Release, ReleaseSource, find_source
-from alipes.features.update.version_number import order
+from alipes.features.update.release import (
+    COMMIT_DIGITS,
+    Channel,
+    GitSource,
+    Release,
+    ReleaseSource,
+    choose,
+    find_source,
+)
+from alipes.features.update.version_number import is_release, order
 from alipes.features.update.versions import Versions
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.install.sources import run_program
@@ -59,33 +67,56 @@ class Updater:
         self._settings, self._show = settings, show
         self.versions = Versions(settings.home)
         self.installation = find_installation(self.versions.folder)
-        self._source = source or settings.update.source or self._derived_source()
+        self._source = source or settings.update.source
         self._channel: Channel = channel or settings.update.channel
 
-    def _derived_source(self) -> str:
-        """Where this alipes came from."""
-        if self.installation.kind == "version":
-            own = self.versions.find(self.installation.prefix.name)
-            return own.source if own else ""
-        return self.installation.origin
+    async def _derive_source(self) -> str:
+        """Where this alipes came from; of a checkout, where that came from."""
+        match self.installation.kind:
+            case "version":
+                own = self.versions.find(self.installation.prefix.name)
+                return own.source if own else ""
+            case "uv" | "pipx":
+                known = [each for each in self.versions.list() if each.version == __version__]
+                return known[-1].source if known else self.installation.origin
+            case "checkout":
+                folder = self.installation.origin
+                words = ("git", "-C", folder, "config", "--get", "remote.origin.url")
+                remote = await run_program(words, Path.cwd(), what="cannot run git", may_fail=True)
+                return remote.strip() or folder
+            case _:
+                return self.installation.origin
 
-    def _find_source(self) -> ReleaseSource:
+    async def _find_source(self) -> ReleaseSource:
+        self._source = self._source or await self._derive_source()
         if not self._source:
             raise ConfigError(
                 "it is not known where alipes was installed from: set update.source to `index`, a folder with wheels, "
                 "or a Git address"
             )
-        return find_source(self._source, self._settings)
+        return find_source(self._source)
 
     async def check(self) -> UpdateCheck:
-        versions = await self._find_source().list(self._channel)
-        newest = versions[-1] if versions else ""
+        source = await self._find_source()
+        known = await source.list("next")
+        if isinstance(source, GitSource) and (self._channel == "next" or not any(map(is_release, known))):
+            commit = await source.find_newest_commit()
+            newer = await self._find_commit() != commit[:COMMIT_DIGITS]
+            return UpdateCheck(__version__, f"commit {commit[:COMMIT_DIGITS]}", newer, self._source)
+        newest = choose(known, "", self._channel, self._source)
         return UpdateCheck(__version__, newest, order(newest) > order(__version__), self._source)
+
+    async def _find_commit(self) -> str:
+        """The first digits of the commit that runs; empty if that is not known."""
+        if self.installation.kind != "checkout":
+            return self.installation.prefix.name.partition("+g")[2]
+        words = ("git", "-C", self.installation.origin, "rev-parse", "HEAD")
+        return (await run_program(words, Path.cwd(), what="cannot run git", may_fail=True))[:COMMIT_DIGITS]
 
     async def update(self, version: str = "") -> UpdateResult:
         """Install a version, or the newest one, and start it from now on. Raises ConfigError; then nothing changed."""
-        self._refuse_image()
-        source = self._find_source()
+        self.refuse_image()
+        source = await self._find_source()
         with self.versions.locked():
             self.versions.remove_leftovers()
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self.versions.folder) as place:
@@ -104,13 +135,13 @@ class Updater:
         backup = await self._back_up(release.name)
         if self.installation.kind in ("uv", "pipx"):
             await self._install_with_tool(release, named)
-            steps = await self._hand_over(release.name)
+            steps = await hand_over(self._settings, self.installation.prefix, "alipes", self._show)
             return UpdateResult(__version__, release.name, backup, steps, f"alipes update --to {__version__}")
         before = self.versions.current()
         if not before:
             self.versions.write_launcher(str(self.installation.command))
         self.versions.switch(release.name, backup=backup, origin=str(self.installation.command))
-        steps = (*self._link_command(), *await self._hand_over(release.name))
+        steps = (*self._link_command(), *await self._hand_over(self.versions.folder / release.name))
         return UpdateResult(before or __version__, release.name, backup, steps, "alipes update --back")
 
     async def _rehearse(self, name: str) -> None:
@@ -119,12 +150,20 @@ class Updater:
         found = await rehearse(self._settings, self.versions, old, new)
         if found.problems:
             shown = "\n".join(f"  {each}" for each in found.problems)
-            raise ConfigError(f"alipes {name} finds on a copy of this home:\n{shown}\nNothing was changed.")
+            raise ConfigError(
+                f"alipes {name} finds on a copy of this home:\n{shown}\nNothing was changed.{self._offer_backups(name)}"
+            )
         if found.migrates and (others := self._list_terminals()):
             raise ConfigError(
                 f"alipes {name} changes the database, and other terminals still use it (process "
                 f"{', '.join(map(str, others))}): quit alipes there, then update. Nothing was changed."
             )
+
+    def _offer_backups(self, name: str) -> str:
+        """For a version that is older, and may read the conversations as they were before an update."""
+        older = order(name) < order(__version__) and any(self.versions.backups.glob("before-*.tgz"))
+        restore = "`alipes restore FILE --to FOLDER` makes a home of one"
+        return f"\nThe home as it was before each update is in {self.versions.backups}: {restore}." if older else ""
 
     def _list_terminals(self) -> list[int]:
         """The processes of the home but `alipes serve`, which is handed over."""
@@ -159,8 +198,8 @@ class Updater:
         self._show(f"installing it with {words[0]}")
         await run_program((*words, "--force", requirement), self.versions.folder, what=f"{words[0]} failed")
 
-    async def _hand_over(self, name: str) -> tuple[str, ...]:
-        return await hand_over(self._settings, self.versions.python(name), self._show)
+    async def _hand_over(self, environment: Path) -> tuple[str, ...]:
+        return await hand_over(self._settings, environment, str(self.versions.launcher), self._show)
 
     def _link_command(self) -> tuple[str, ...]:
         """Put the launcher in the place of the command on the PATH, if that is a link to this installation."""
@@ -178,14 +217,16 @@ class Updater:
         draft.replace(found)
         return ()
 
-    def _refuse_image(self) -> None:
+    def refuse_image(self) -> None:
+        """Raises ConfigError with the commands that replace the image, if alipes runs in a container."""
         if self.installation.kind == "image":
             raise ConfigError(
                 "alipes runs in a container, whose image is replaced from outside:\n"
                 "  podman exec alipes alipes backup /data/before.tgz\n"
                 "  podman build --pull --format docker -t alipes .   (or: podman pull IMAGE)\n"
                 "  podman stop alipes && podman rm alipes\n"
-                "  podman run -d --name alipes --env-file bot.env -v alipes:/data --stop-timeout 40 alipes"
+                "  podman run -d --name alipes --read-only --tmpfs /tmp --env-file bot.env -v alipes:/data "
+                "--stop-timeout 40 alipes"
             )
 
     async def back(self, *, restore: bool = False) -> UpdateResult:
@@ -193,15 +234,17 @@ class Updater:
 
         Raises ConfigError if it cannot read the conversations as they are; then nothing changed.
         """
-        self._refuse_image()
+        self.refuse_image()
         if self.installation.kind in ("uv", "pipx"):
-            raise ConfigError(f"this is {self.installation.kind}'s: go back with `alipes update --to VERSION`")
+            tool = self.installation.kind
+            raise ConfigError(f"{tool} installed this alipes: go back with `alipes update --to VERSION`")
         with self.versions.locked():
             last, now = self.versions.last_switch(), self.versions.current()
             if last is None or not now:
                 raise ConfigError("there is no version to go back to: alipes was not updated")
             if last.before and self.versions.find(last.before) is None:
                 raise ConfigError(f"alipes {last.before} is no longer installed: `alipes update --to {last.before}`")
+            self.versions.remove_leftovers()
             words = self._words(last.before)
             steps: tuple[str, ...] = ()
             if restore:
@@ -209,12 +252,12 @@ class Updater:
             elif problem := await explain_unreadable(self._settings, self.versions, words):
                 raise ConfigError(self._refuse_back(last.before, problem, last.backup))
             self.versions.switch(last.before)
-            python = self.versions.python(last.before) if last.before else Path(words[0])
+            environment = self.versions.folder / last.before if last.before else Path(words[0]).parent.parent
             return UpdateResult(
                 now,
                 last.before or "the version before the first update",
                 "",
-                (*steps, *await hand_over(self._settings, python, self._show)),
+                (*steps, *await self._hand_over(environment)),
             )
 
     def _refuse_back(self, name: str, problem: str, backup: str) -> str:

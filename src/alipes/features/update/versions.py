@@ -33,6 +33,7 @@ class InstalledVersion(Struct, frozen=True):
     """Of the wheel that was installed."""
     source: str
     installed: float
+    extras: tuple[str, ...] = ()
 
 
 class Switch(Struct, frozen=True):
