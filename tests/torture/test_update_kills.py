@@ -159,10 +159,17 @@ class Gateway:
                 assert status == -signal.SIGKILL or self.over, status
 
     async def talk(self, chat):
+        """One or two messages, and again when they are answered."""
         while not self.over:
-            self.said[chat] += 1
-            self.telegram.chats.say(f"{chat}-{self.said[chat]}", chat=chat)
-            await asyncio.sleep(self.chance.uniform(0.2, 2))
+            for _ in range(self.chance.choice((1, 2))):
+                self.said[chat] += 1
+                self.telegram.chats.say(f"{chat}-{self.said[chat]}", chat=chat)
+            await self.telegram.shows(chat, f"answer {chat}-{self.said[chat]}")
+
+    async def answer_more(self):
+        """Wait for an answer in every chat: a turn that is interrupted four times is given up."""
+        before = {chat: len(bot_texts(self.telegram, chat)) for chat in CHATS}
+        await until(lambda: all(len(bot_texts(self.telegram, chat)) > before[chat] for chat in CHATS))
 
     async def kill(self):
         """At some moment of the next update."""
@@ -172,7 +179,6 @@ class Gateway:
             os.kill(self.pid, signal.SIGKILL)
 
     async def stop(self):
-        await self.ready.wait()
         for chat, count in self.said.items():
             await self.telegram.shows(chat, f"answer {chat}-{count}")
         await until(lambda: all(ending for _, ending in read_turns(self.home.path / "alipes.db")))
@@ -206,7 +212,7 @@ async def test_a_running_server_does_every_turn_once_under_kills_of_updates_and_
             await home.titles()
             if also is not None:
                 await also
-            await gateway.ready.wait()
+            await gateway.answer_more()
         for each in talks:
             each.cancel()
         await gateway.stop()
