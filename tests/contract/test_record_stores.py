@@ -4,6 +4,7 @@ import time
 from datetime import UTC
 
 import pytest
+from msgspec import structs
 
 from alipes.features.memory.change import MemoryChange, MemoryOrigin
 from alipes.features.memory.store import MemoryStore
@@ -184,6 +185,21 @@ async def test_a_due_job_fires_once_in_two_processes(opened):
         assert await jobs_of(store).fire_due(4000.0, lambda _: plan) == 1
         assert await jobs_of(other).fire_due(4000.0, lambda _: plan) == 0
         assert len(await runs_of(store).latest()) == 1
+
+
+async def test_a_job_with_runs_left_is_done_after_the_last_one(opened):
+    async with opened() as store:
+        job = structs.replace(make_job(), runs_left=2)
+        jobs = jobs_of(store)
+        await jobs.add(job, 10.0)
+        plan = FirePlan(fire_at=10.0, next_due=5000.0, runs=True)
+        assert await jobs.fire_due(4000.0, lambda _: structs.replace(plan, runs=False)) == 1  # missed: none is used up
+        assert await jobs.fire_due(6000.0, lambda _: structs.replace(plan, next_due=9000.0)) == 1
+        (found,) = await jobs.all()
+        assert (found.state, found.due, found.job.runs_left) == ("on", 9000.0, 1)
+        assert await jobs.fire_due(9000.0, lambda _: structs.replace(plan, next_due=12_000.0)) == 1
+        (found,) = await jobs.all()
+        assert (found.state, found.due) == ("done", None)
 
 
 async def test_a_run_whose_budget_is_used_up_is_left_out(opened):

@@ -149,6 +149,8 @@ class FoundSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     targets: tuple[str, ...] = ("origin",)
     """As in `Job.targets`."""
     tools: tuple[str, ...] | None = None
+    runs_left: int = 0
+    """So many more runs; 0: no limit."""
     enabled: bool = True
     """False: it stays paused even with --start."""
     notes: tuple[str, ...] = ()

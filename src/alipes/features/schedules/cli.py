@@ -202,6 +202,7 @@ def _show(settings: Settings, name: str, *, json: bool) -> int:
         "budget": ", ".join(filter(None, (job.budget, job.daily_budget and f"{job.daily_budget} a day"))),
         "missed runs": job.missed,
         "overlap": job.overlap,
+        "runs left": str(job.runs_left or ""),
         "retries": f"{job.retries}, after {format_duration(job.retry_s)}" if job.retries else "",
         "jitter": format_duration(job.jitter_s) if job.jitter_s else "",
         "quiet hours": job.quiet_hours,

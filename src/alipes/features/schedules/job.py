@@ -67,6 +67,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     """Seconds before the first retry; doubled for each further one."""
     quiet_hours: str = ""
     """Such as `22:00-07:00`: no runs then."""
+    runs_left: int = 0
+    """So many more runs, then it is done; 0: no limit."""
     together: bool = False
     """All runs share one conversation; else each has its own."""
     output_schema: dict[str, Json] = {}

@@ -7,6 +7,7 @@ from alipes.features.importer.formats import SourceError, content_hash, plain_te
 from alipes.features.importer.hermes.settings import items, table, text
 from alipes.features.importer.records import FoundSchedule, LeftOut, Record, RecordSource
 from alipes.features.importer.source_home import SourceHome
+from alipes.kernel.formatting import format_count
 
 JOBS = "cron/jobs.json"
 
@@ -39,10 +40,8 @@ def _read_job(home: SourceHome, job: dict[str, Any], source: RecordSource, zone:
     if script and not job.get("no_agent"):
         notes.append(f"the output of {script} is not put before the prompt here")
         shell = ""
-    times, done = table(job, "repeat").get("times"), table(job, "repeat").get("completed")
-    if isinstance(times, int) and times > 1:
-        left = times - done if isinstance(done, int) else times
-        notes.append(f"it was to run {left} more times; here it runs until you stop it")
+    if runs_left := _count_runs_left(job):
+        notes.append(f"{format_count(runs_left, 'run')} left")
     if job.get("context_from"):
         notes.append("it read the results of other jobs, which it does not here")
     model, provider = text(job.get("model")), text(job.get("provider"))
@@ -57,9 +56,21 @@ def _read_job(home: SourceHome, job: dict[str, Any], source: RecordSource, zone:
         model=f"{provider}/{model}" if model and provider else model,
         workdir=text(job.get("workdir")),
         targets=(_read_target(job),),
+        runs_left=runs_left,
         enabled=job.get("enabled") is not False and job.get("state") != "paused",
         notes=tuple(notes),
     )
+
+
+def _count_runs_left(job: dict[str, Any]) -> int:
+    """0: no limit. Raises ValueError if none is left."""
+    times, done = table(job, "repeat").get("times"), table(job, "repeat").get("completed")
+    if not isinstance(times, int) or times < 1 or table(job, "schedule").get("kind") == "once":
+        return 0
+    left = times - done if isinstance(done, int) else times
+    if left < 1:
+        raise ValueError("it has run as often as it was to run")
+    return left
 
 
 def _read_time(schedule: dict[str, Any]) -> str:

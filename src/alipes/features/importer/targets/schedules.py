@@ -1,6 +1,7 @@
 """Imported schedules. They arrive paused, so that a job does not run in two places."""
 
 import re
+from pathlib import Path
 
 from msgspec import structs
 
@@ -14,6 +15,8 @@ from alipes.features.schedules.job import Job, Schedule, next_fire, zone_of
 from alipes.features.schedules.schedules import Schedules
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.json_text import to_json
+
+ARRIVES_PAUSED = "arrives paused"
 
 
 class ScheduledJobs:
@@ -38,8 +41,10 @@ class ScheduledJobs:
                 return describe_item(record.source, "schedules", record.name, "", "left out", why)
             state = "newer" if _hash(present.job) == known.target_hash else "conflict"
         notes = ["it was changed here"] if state == "conflict" else list(record.notes)
+        if record.workdir and not _find_workdir(record):
+            notes.append(f"there is no folder {record.workdir} here")
         if not self._starts(record):
-            notes.append("arrives paused")
+            notes.append(ARRIVES_PAUSED)
         what = f"{record.name}: {record.when}"
         risky = bool(record.script)
         return describe_item(record.source, "schedules", what, job.name, state, "; ".join(notes), sensitive=risky)
@@ -59,7 +64,9 @@ class ScheduledJobs:
         job = self._jobs.build(request)
         if job.timetable.kind == "at" and next_fire(job, self._jobs.now(), zone_of(job)) is None:
             raise ConfigError("its time is past")
-        return structs.replace(job, workdir=record.workdir, owner="owner", by_owner=True)
+        return structs.replace(
+            job, workdir=_find_workdir(record), owner="owner", by_owner=True, runs_left=record.runs_left
+        )
 
     async def _free_name(self, text: str) -> str:
         base = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "job"
@@ -116,6 +123,11 @@ class ScheduledJobs:
 
     async def _has_run(self, schedule: Schedule) -> bool:
         return bool(await self._jobs.runs.latest(schedule.id, 1))
+
+
+def _find_workdir(record: FoundSchedule) -> str:
+    """Its folder, if that is on this machine."""
+    return record.workdir if record.workdir and Path(record.workdir).is_dir() else ""
 
 
 def _hash(job: Job) -> str:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import structs
+
 from alipes.features.schedules.job import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
 from alipes.features.schedules.run import NewRun
 from alipes.features.schedules.store.rows import (
@@ -176,10 +178,15 @@ def _columns(id: str, job: Job, due: float | None) -> tuple[object, ...]:
 
 
 def _fire(db: Connection, schedule: Schedule, plan: FirePlan, now: float) -> None:
-    wake = None if plan.next_due is None else wake_time(schedule.id, schedule.job, plan.next_due)
-    state = "on" if plan.next_due is not None else "done"
+    job, next_due = schedule.job, plan.next_due
+    if plan.runs and job.runs_left:
+        next_due = next_due if job.runs_left > 1 else None
+        job = structs.replace(job, runs_left=job.runs_left - 1)
+        db.execute("UPDATE schedules SET job = ? WHERE id = ?", (to_json(job), schedule.id))
+    wake = None if next_due is None else wake_time(schedule.id, job, next_due)
+    state = "on" if next_due is not None else "done"
     sql = "UPDATE schedules SET due = ?, wake_at = ?, state = ? WHERE id = ?"
-    db.execute(sql, (plan.next_due, wake, state, schedule.id))
+    db.execute(sql, (next_due, wake, state, schedule.id))
     if plan.is_recorded:
         run = NewRun(schedule.id, schedule.job, plan.fire_at, now)
         insert_run(db, run, now, "waiting" if plan.runs else "skipped", plan.detail)
