@@ -147,6 +147,11 @@ def _subfolders(place: Path) -> list[Path]:
         return []
 
 
+def is_plugin_name(name: str) -> bool:
+    """True if a manifest may give a plugin this name."""
+    return bool(_NAME.fullmatch(name))
+
+
 def inspect_folder(folder: Path, source: str = "") -> DiscoveredPlugin | None:
     """The plugin in `folder`, or None."""
     if (file := next((folder / name for name in _YAML if (folder / name).is_file()), None)) is not None:
@@ -159,7 +164,7 @@ def inspect_folder(folder: Path, source: str = "") -> DiscoveredPlugin | None:
     else:
         return None
     name = str(said.get("name") or "").strip()
-    if not _NAME.fullmatch(name):
+    if not is_plugin_name(name):
         name = folder.name
     return DiscoveredPlugin(name=name, kind=kind, path=folder, source=source, manifest=_manifest(said))
 
@@ -224,7 +229,7 @@ def _hook_plugins(settings: Settings) -> Iterator[DiscoveredPlugin]:
         if file is not None:
             said = _read_yaml(file)
             name = str(said.get("name") or "").strip()
-            name = name if _NAME.fullmatch(name) else folder.name
+            name = name if is_plugin_name(name) else folder.name
             yield DiscoveredPlugin(name=name, kind="file-hook", path=folder, source="hooks", manifest=_manifest(said))
     if settings.hooks:
         yield DiscoveredPlugin(name=SHELL_HOOKS, kind="shell-hooks", source="config.toml")

@@ -1,20 +1,17 @@
 """Describes a plugin before its installation: its source and what it can do."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 
 from alipes.config.environment import Variables
 from alipes.console.common import DescriptionRow
 from alipes.kernel.formatting import format_count, format_size
-from alipes.plugins.discovery import DiscoveredPlugin, is_hermes_name
-from alipes.plugins.install.fetch import FetchedPlugin, plugin_files
-from alipes.plugins.install.install_dir import InstalledPackage, measure_tree
+from alipes.plugins.discovery import DiscoveredPlugin
+from alipes.plugins.install.code_check import missing_modules, scan_plugin
+from alipes.plugins.install.fetch import FetchedPlugin
+from alipes.plugins.install.install_dir import measure_tree
 from alipes.plugins.install.packages import PackagePlan
-from alipes.plugins.install.project import OwnModules
-from alipes.plugins.install.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
+from alipes.plugins.install.scan import POWER_LABELS, CodeScan
 from alipes.plugins.install.sources import Source
 
 KIND_LABELS = {
@@ -25,11 +22,6 @@ KIND_LABELS = {
 }
 ADDED_KINDS = ("tools", "hooks", "commands", "programs", "skills", "provides")
 _MAX_PLACES = 3
-
-
-def scan_plugin(folder: Path, packages: tuple[InstalledPackage, ...] = ()) -> CodeScan:
-    """Scan the plugin's own code, without its dependencies."""
-    return scan_code(folder, plugin_files(folder, packages))
 
 
 def list_abilities(found: DiscoveredPlugin, seen: CodeScan) -> dict[str, list[str]]:
@@ -87,35 +79,6 @@ def new_abilities(before: Mapping[str, list[str]], after: Mapping[str, list[str]
             yield "new", f"{name}: {', '.join(new)}"
 
 
-def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
-    """Required modules that are not installed, and where they are imported.
-
-    Where the code tries several imports and none of them works, this is the first one.
-    """
-    own = OwnModules(folder)
-
-    def is_missing(each: ImportedName) -> bool:
-        if each.name in own or is_supported(each.name):
-            return False
-        return is_hermes_name(each.name) or not _is_importable(_root(each.name))
-
-    missing = {
-        name: place
-        for name, place in seen.imports.items()
-        if not is_hermes_name(name) and is_missing(ImportedName(name, place))
-    }
-    for choice in seen.choices:
-        failed = [next(filter(is_missing, branch), None) for branch in choice]
-        if all(failed) and failed[0] is not None:
-            name = failed[0].name if is_hermes_name(failed[0].name) else _root(failed[0].name)
-            missing.setdefault(name, failed[0].place)
-    return missing
-
-
-def _root(name: str) -> str:
-    return name.partition(".")[0]
-
-
 def _describe_packages(plan: PackagePlan) -> Iterator[DescriptionRow]:
     if plan.missing:
         names = ", ".join(f"{each.name} {each.version}" for each in plan.installed)
@@ -146,12 +109,3 @@ def _format_power(what: str, places: list[str]) -> str:
 
 def _merge(*names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(chain(*names)))
-
-
-def _is_importable(name: str) -> bool:
-    if name in sys.stdlib_module_names:
-        return True
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False

@@ -4,26 +4,21 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
 
-from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
+from alipes.cli.plugins.describe import KIND_LABELS
 from alipes.cli.plugins.list import PluginEntry, added_by, check_needs, format_added
 from alipes.config.settings import Settings
 from alipes.console.stdio import divert_stdout
 from alipes.core.standalone import make_registry, open_host
 from alipes.features.all import FEATURES
 from alipes.kernel.checks import CheckResult
-from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins, is_hermes_name
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.foreign_loaders import foreign_loaders
+from alipes.plugins.install.code_check import check_code
 from alipes.plugins.install.install_dir import InstalledPlugin, read_installed
-from alipes.plugins.install.scan import CodeScan
 from alipes.plugins.instance import LoadEnvironment, PluginInstance
 from alipes.plugins.native_loader import NativeLoader
-
-_NOT_SUPPORTED = "not supported: alipes has no equivalent"
-_FIND_PACKAGE = "install the package that the plugin's documentation names for it"
-"""A package on PyPI with the name of a module may be somebody else's."""
 
 
 async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -> list[CheckResult]:
@@ -54,7 +49,7 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
         on = status is not None and status[0].state == "on"
         needs = check_needs(found, settings)
         findings += [CheckResult(found.name, "note", f"it needs {each.says}", each.advice) for each in needs]
-        findings += _check_code(found, installed_plugins.get(found.name), opened=on)
+        findings += check_code(found, installed_plugins.get(found.name), opened=on)
         for command in [each for each in (status[0].cli if status else ()) if each in {*taken}]:
             says = f"its command `alipes {command}` is hidden by the built-in one"
             findings.append(CheckResult(found.name, "note", says))
@@ -122,27 +117,3 @@ def _opened_result(found: DiscoveredPlugin, facts: PluginStatus) -> CheckResult:
     status = format_added(PluginEntry(found.name, "on", adds=added_by(facts))) or "it adds nothing"
     version = f"{found.manifest.version}, " if found.manifest.version else ""
     return CheckResult(found.name, "ok", f"{version}{KIND_LABELS[found.kind]}: {status}")
-
-
-def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool) -> Iterator[CheckResult]:
-    if found.path is None or found.kind in ("file-hook", "shell-hooks"):
-        return
-    if installed and not installed.now.matches(found.path):
-        yield CheckResult(found.name, "note", "its files changed since the installation")
-    seen: CodeScan = scan_plugin(found.path, installed.now.packages if installed else ())
-    for part in seen.not_served:
-        yield CheckResult(found.name, "note", f"its {part} is not served by alipes")
-    for remark in seen.unsupported:
-        says = f"{found.path / remark.place} {remark.says}"
-        yield CheckResult(
-            found.name, "note" if remark.optional else "wrong", says, "" if remark.optional else _NOT_SUPPORTED
-        )
-    for line in seen.unread:
-        yield CheckResult(found.name, "wrong", f"{found.path / line}")
-    for module, place in missing_modules(found.path, seen).items():
-        state: Literal["note", "wrong"] = "note" if opened else "wrong"
-        where = f"{found.path / place} imports {module}"
-        if is_hermes_name(module):
-            yield CheckResult(found.name, state, f"{where} of Hermes Agent, which alipes does not provide")
-        else:
-            yield CheckResult(found.name, state, f"{where}, which is not installed", _FIND_PACKAGE)

@@ -17,6 +17,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.plugins import pins
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
 from alipes.plugins.install import packages
+from alipes.plugins.install.code_check import scan_plugin
 from alipes.plugins.install.fetch import FetchedPlugin, fetch
 from alipes.plugins.install.install_dir import (
     InstalledPackage,
@@ -220,8 +221,8 @@ def make_version(
 def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
     folder = directory.plugins / name
     found = inspect_folder(folder) or fetched.found
-    before = describe.list_abilities(found, describe.scan_plugin(folder, directory.installed[name].now.packages))
-    after = describe.list_abilities(fetched.found, describe.scan_plugin(fetched.folder, fetched.packages))
+    before = describe.list_abilities(found, scan_plugin(folder, directory.installed[name].now.packages))
+    after = describe.list_abilities(fetched.found, scan_plugin(fetched.folder, fetched.packages))
     return list(describe.new_abilities(before, after))
 
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
+from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities
 from alipes.config.editor import change
 from alipes.config.environment import current_variables
 from alipes.config.loader import build_settings
@@ -18,6 +18,7 @@ from alipes.kernel.checks import CheckResult
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status
+from alipes.plugins.install.code_check import scan_plugin
 from alipes.plugins.install.install_dir import InstalledPlugin, read_installed
 from alipes.plugins.install.packages import missing_packages
 from alipes.plugins.install.project import read_requirements

@@ -4,9 +4,9 @@ from textwrap import dedent
 
 import pytest
 
-from alipes.cli.plugins.describe import missing_modules
 from alipes.compat.hermes.modules.install import NAMES
 from alipes.plugins.discovery import is_hermes_name
+from alipes.plugins.install.code_check import missing_modules
 from alipes.plugins.install.install_dir import list_files
 from alipes.plugins.install.scan import CodeScan, is_supported, scan_code
 
