@@ -134,6 +134,8 @@ def _show(settings: Settings, result: ImportResult, args: argparse.Namespace) ->
             print(render.sanitize(f"  not imported: {each.item.kind}: {each.item.what[:80]}: {each.problem}"))
         for line in result.differences[:20]:
             print(render.sanitize(f"  differs: {line}"))
+        for line in result.plugins[:20]:
+            print(render.sanitize(f"  plugin {line}"))
         print(f"\nReport: {page}\nTo take it back: alipes import undo {result.id}" if page else "Nothing was imported.")
         for step in next_steps(result):
             print(f"  {step}")

@@ -1,7 +1,7 @@
 """Plans an import, applies it, compares what was written, and takes it back."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from alipes.features.importer.targets.settings import Keys, McpTables, SettingVa
 from alipes.features.importer.targets.skills import SkillFolders
 from alipes.features.importer.targets.target import PENDING, ImportContext, ImportOptions, Target
 from alipes.kernel.errors import AlipesError, ConfigError, StoreError
+from alipes.plugins.discovery import inspect_folder
+from alipes.plugins.install.code_check import check_code
 from alipes.store.sql.store import Store
 
 IMPORTS = "imports"
@@ -63,6 +65,8 @@ class ImportResult(Struct, frozen=True):
     results: tuple[ItemResult, ...] = ()
     differences: tuple[str, ...] = ()
     """What was read back and differs, as lines; empty if all is as planned."""
+    plugins: tuple[str, ...] = ()
+    """What `alipes plugins doctor` says about imported plugins, as lines."""
 
 
 class UndoResult(Struct, frozen=True):
@@ -155,7 +159,8 @@ class Importer:
         await context.ledger.finish(row.id)
         if await context.ledger.drop_empty(row.id):
             return ImportResult("", plan, tuple(results))
-        return ImportResult(row.id, plan, tuple(results), tuple(differences))
+        plugins = await asyncio.to_thread(_check_plugins, self._context.home, await context.ledger.of_import(row.id))
+        return ImportResult(row.id, plan, tuple(results), tuple(differences), tuple(plugins))
 
     async def _apply_kind(self, context: ImportContext, kind: Kind, plan: Plan, progress: Progress) -> list[ItemResult]:
         items = {item.id: item for item in plan.items if item.kind == kind and _is_done(item, plan)}
@@ -210,6 +215,17 @@ async def _apply_record(
 
 def _is_done(item: PlannedItem, plan: Plan) -> bool:
     return item.is_applied and not (item.state == "conflict" and plan.conflicts == "keep")
+
+
+def _check_plugins(home: Path, entries: Iterable[LedgerEntry]) -> list[str]:
+    """Problems of the code of imported plugins, which is not run."""
+    lines = []
+    for entry in entries:
+        if entry.kind == "plugins" and (found := inspect_folder(home / entry.target)) is not None:
+            checks = check_code(found, None, opened=False)
+            problems = [f"{each.says} ({each.advice})" if each.advice else each.says for each in checks]
+            lines += [f"{found.name}: {each}" for each in problems or ["no problems found in its code"]]
+    return lines
 
 
 def _left_out(kind: Kind, source: RecordSource, what: str, why: str) -> PlannedItem:

@@ -89,11 +89,6 @@ def format_plan(plan: Plan, *, verbose: bool = False) -> list[str]:
     return lines
 
 
-def _format_sums(kind: Kind, counts: dict[State, int]) -> str:
-    cells = [f"{counts.get(state, ''):>10}" for state in STATES]
-    return f"  {kind:14}{''.join(cells)}".rstrip()
-
-
 def _format_items(kind: Kind, state: State, items: list[PlannedItem], *, verbose: bool) -> Iterable[str]:
     if not items:
         return
@@ -102,7 +97,7 @@ def _format_items(kind: Kind, state: State, items: list[PlannedItem], *, verbose
     shown = items if verbose else items[:SHOWN]
     for item in shown:
         to = f" -> {item.target}" if item.target and item.is_applied else ""
-        mark = " (look at it)" if item.sensitive and item.is_applied else ""
+        mark = " (look at it)" if item.sensitive and item.is_applied and item.kind != "keys" else ""
         why = f": {item.why}" if item.why else ""
         yield f"  {format_excerpt(item.what, 90)[1:-1]}{to}{mark}{why}"
     if len(items) > len(shown):

@@ -10,6 +10,8 @@ from alipes.features.importer.importer import ImportResult, ItemResult
 from alipes.features.importer.journal import replace_file
 from alipes.features.importer.plan import Plan
 from alipes.features.importer.records import Kind
+from alipes.features.importer.targets.people import AS_OWNER
+from alipes.features.importer.targets.schedules import ARRIVES_PAUSED
 
 REPORT = "report"
 _NEXT: dict[Kind, str] = {
@@ -23,8 +25,15 @@ _NEXT: dict[Kind, str] = {
 
 def next_steps(result: ImportResult) -> list[str]:
     """What the person does next, a sentence for each."""
-    taken = {each.item.kind for each in result.results if not each.problem}
-    steps = [text for kind, text in _NEXT.items() if kind in taken]
+    taken = [each.item for each in result.results if not each.problem]
+    kinds = {item.kind for item in taken}
+    if not any(item.kind == "skills" and item.sensitive for item in taken):
+        kinds.discard("skills")
+    if not any(item.kind == "schedules" and ARRIVES_PAUSED in item.why for item in taken):
+        kinds.discard("schedules")
+    if any(item.kind == "people" and item.why == AS_OWNER for item in taken):
+        kinds.discard("people")
+    steps = [text for kind, text in _NEXT.items() if kind in kinds]
     left = [item for item in result.plan.items if item.kind == "keys" and item.state == "left out"]
     if any(item.why.startswith("only with") for item in left):
         steps.append("Keys were not copied. Set them, or import again with --secrets --only keys")
@@ -57,6 +66,7 @@ def write_report(folder: Path, result: ImportResult) -> Path:
         "plan": result.plan,
         "problems": [{"id": each.item.id, "problem": each.problem} for each in result.results if each.problem],
         "differences": result.differences,
+        "plugins": result.plugins,
         "next": next_steps(result),
     }
     replace_file(folder / f"{REPORT}.json", msgspec.json.format(msgspec.json.encode(document), indent=1))
@@ -88,6 +98,7 @@ def _page(result: ImportResult) -> list[str]:
     for head, found in (
         ("Not imported", problems),
         ("Different from the plan", [f"- {line}" for line in result.differences]),
+        ("Plugins", [f"- {line}" for line in result.plugins]),
         ("Left out", [f"- {each.kind}: {each.what}: {each.why}" for each in plan.items if each.state == "left out"]),
         ("Kept as it was here", [f"- {each.kind}: {each.what}: {each.why}" for each in _kept(plan)]),
         ("Imported", [_line(each) for each in result.results if not each.problem]),

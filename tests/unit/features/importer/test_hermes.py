@@ -6,10 +6,13 @@ from contextlib import closing
 
 import pytest
 
+from alipes.config.editor import change
+from alipes.config.loader import load_settings
 from alipes.features.importer.hermes.messages import drop_repeats
 from alipes.features.importer.hermes.sessions import parents_first
 from alipes.features.importer.records import PastMessage
 from alipes.kernel.messages import Text, assistant, user
+from alipes.plugins.discovery import enabled_plugins, find_plugins
 from tests.world.imports import ImportingHome, copy_home, hash_tree
 
 
@@ -113,10 +116,8 @@ async def test_memory_persona_skills_and_plugins(home, source):
     assert skill.read_bytes() == (source / "skills/bees/weigh-hives/SKILL.md").read_bytes()
     versions = json.loads((home.path / "skills/.versions/weigh-hives/000001.json").read_text())
     assert versions["change"]["source"]["category"] == "bees" and versions["change"]["source"]["kind"] == "import"
-    assert (home.path / "plugins/greeter/plugin.yaml").is_file() and (
-        home.path / "plugins/note-end/HOOK.yaml"
-    ).is_file()
-    assert "plugins" not in (home.path / "config.toml").read_text()
+    assert (home.path / "plugins/greeter/plugin.yaml").is_file() and (home.path / "hooks/note-end/HOOK.yaml").is_file()
+    assert load_settings(home.path, {}).plugins.enabled == ()
 
 
 async def test_schedules_arrive_paused_and_those_of_the_past_do_not(home, source):
@@ -189,3 +190,38 @@ def test_parents_are_first_also_in_a_circle():
         *("a", "b", "c"),
         *("y", "x", "z"),
     ]
+
+
+async def test_jobs_with_runs_left_have_as_many_here(home, source):
+    file = source / "cron/jobs.json"
+    found = json.loads(file.read_text())
+    found["jobs"][1]["repeat"] = {"times": 5, "completed": 3}
+    found["jobs"][0]["repeat"] = {"times": 2, "completed": 2}
+    found["jobs"][1]["workdir"] = "/nowhere/at/all"
+    file.write_text(json.dumps(found))
+    result = await home.run("hermes", source, kinds=("schedules",))
+    why = {item.what.partition(":")[0]: item.why for item in result.plan.items}
+    assert why["Hive weights"] == "it has run as often as it was to run"
+    assert why["Disk watch"] == "2 runs left; there is no folder /nowhere/at/all here; arrives paused"
+    ((job,),) = home.query("SELECT job FROM schedules WHERE name = 'disk-watch'")
+    assert json.loads(job)["runs_left"] == 2 and "workdir" not in json.loads(job)
+
+
+async def test_a_hook_is_copied_where_hooks_are_and_stays_disabled_until_it_is_enabled(home, source):
+    result = await home.run("hermes", source, kinds=("plugins",))
+    settings = load_settings(home.path, {})
+    found = {each.name: each.kind for each in find_plugins(settings)}
+    assert found["note-end"] == "file-hook" and found["greeter"] == "hermes"
+    assert [each.name for each in enabled_plugins(settings)[0]] == []
+    assert result.plugins == ("greeter: no problems found in its code",)
+    assert "## Plugins\n- greeter" in (home.path / "imports/hermes-1/report.md").read_text()
+    assert (await home.undo("hermes-1")).kept == ()
+    assert home.files() == {}
+
+
+async def test_undo_enables_no_other_hook_and_forgets_the_one_that_was_imported(home, source):
+    await home.run("hermes", source, kinds=("plugins",))
+    change({("plugins", "disabled"): ["note-end", "mine"]}, home=home.path)
+    assert (await home.undo("hermes-1")).kept == ()
+    assert load_settings(home.path, {}).plugins.disabled == ("mine",)
+    assert not (home.path / "hooks").exists()

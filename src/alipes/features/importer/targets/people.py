@@ -8,6 +8,7 @@ from alipes.features.importer.store.people import ImportedPeople
 from alipes.features.importer.targets.target import ImportContext, describe_item
 
 EVERYONE = "*"
+AS_OWNER = "as owner"
 
 
 class People:
