@@ -79,6 +79,7 @@ async def test_without_a_path_the_home_is_found_and_doctor_names_it(home, source
         (("hermes", "hermes", "--agent", "x"), "Hermes Agent has no agents"),
         (("hermes", "hermes", "--profile", "wrok"), "Did you mean work?"),
         (("hermes", "hermes"), "use --yes to import"),
+        (("hermes", "hermes", "--owner", "telegram:9", "--yes"), "not among the people there: telegram:1001"),
         (("check", "hermes-9"), "There is no import 'hermes-9'"),
     ],
 )

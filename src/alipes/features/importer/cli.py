@@ -97,6 +97,7 @@ async def _import(args: argparse.Namespace, program: str, path: Path | None, kin
             progress.clear()
             if not args.json:
                 print("\n".join(map(render.sanitize, format_plan(plan, verbose=args.verbose))))
+            _check_owner(plan, options)
             if args.dry_run or not plan.has_work:
                 if args.json:
                     print_json({"plan": plan, "sums": plan.sums()})
@@ -187,6 +188,14 @@ def _read_options(args: argparse.Namespace) -> ImportOptions:
         raise ConfigError(f"--owner {args.owner}: name the platform too, as in telegram:1001.")
     conflicts = cast("ConflictChoice", args.conflict)
     return ImportOptions(conflicts=conflicts, since=since, start=args.start, owner=(platform, person))
+
+
+def _check_owner(plan: Plan, options: ImportOptions) -> None:
+    """Raises ConfigError if the owner that was given is nobody who is known there."""
+    platform, person = options.owner
+    people = [item.target for item in plan.items if item.kind == "people" and item.target]
+    if person and people and (wanted := f"{platform}:{person}") not in people:
+        raise ConfigError(f"--owner {wanted}: they are not among the people there: {', '.join(people[:20])}.")
 
 
 def _ask_owner(plan: Plan, options: ImportOptions) -> ImportOptions:

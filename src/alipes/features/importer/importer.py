@@ -91,7 +91,7 @@ class Importer:
             options=options,
             program=reader.program,
             title=reader.title,
-            scope=f"{reader.program}:{home.path}{f'#{reader.chosen}' if reader.chosen else ''}",
+            scope=f"{reader.program}:{home.path}",
             source=home,
         )
 

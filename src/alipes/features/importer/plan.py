@@ -52,10 +52,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     conflicts: ConflictChoice
     items: tuple[PlannedItem, ...]
 
-    @property
-    def scope(self) -> str:
-        return f"{self.program}:{self.home}{f'#{self.part}' if self.part else ''}"
-
     def sums(self) -> dict[Kind, dict[State, int]]:
         counts = Counter((item.kind, item.state) for item in self.items)
         return {

@@ -74,3 +74,19 @@ async def test_no_key_is_anywhere_without_being_asked_for(home, sample):
     await home.run(program, source)
     found = [path for path in home.path.rglob("*") if path.is_file() and b"EXAMPLE" in path.read_bytes()]
     assert found == []
+
+
+async def test_an_agent_that_is_imported_after_all_of_them_adds_only_its_own_files(home, tmp_path):
+    source = copy_home("openclaw", tmp_path)
+    await home.run("openclaw", source)
+    notes = source / "workspace-letters/USER.md"
+    notes.write_text(f"{notes.read_text()}\n- Always answer letters within a week.\n")
+    (source / "workspace-letters/SOUL.md").write_text("You write letters.")
+    (source / "workspace/SOUL.md").write_text("You keep bees.")
+    await home.run("openclaw", source, kinds=("persona",))
+    plan = await home.plan("openclaw", source, part="letters")
+    found = [(item.kind, item.state, item.what) for item in plan.items if item.state not in ("same", "left out")]
+    assert found == [
+        ("memory", "new", "Always answer letters within a week."),
+        ("persona", "conflict", "You write letters. (18 characters)"),
+    ]

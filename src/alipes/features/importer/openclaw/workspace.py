@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from alipes.features.importer.formats import SourceError, content_hash
 from alipes.features.importer.found import split_entries
 from alipes.features.importer.openclaw.config import OpenClawConfig
@@ -21,11 +23,24 @@ DEFAULT_PERSONAS = frozenset(
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-[^/]*)?\.md")
 _SUPERSEDED = re.compile(r"<!--[^>]*status:\s*superseded[^>]*-->\s*\n[^\n]*")
 _FORM = re.compile(r"^- \*\*(\w[\w ]*):?\*\*:?[ \t]*\n?[ \t]*([^\n]*)$", re.MULTILINE)
-_DEFAULT_LINES = (
-    "The more you know, the better you can help. But remember — you're learning about a person, not building a "
-    "dossier. Respect the difference.",
-    "[Agent workspace](/concepts/agent-workspace)",
+_DEFAULT_ENTRIES = frozenset(
+    (
+        "c967f48743b9af40c0615a56f4f2b459",
+        "201ed1ec36921a885eea15f297139a6e",
+        "508a609f82f984f2f71abf7d1fa72f23",
+        "a188bb84dad61c22dac5ab76c5b9d3b8",
+        "0fef44f53ae8306392adb46191b263ac",
+        "e8b543e3ebaabc84d81fb1f0d10814bf",
+        "30237af480fa76564c2ed7155e29826f",
+        "ac96d47ec22a3091aab6de5fe2e29a4a",
+        "127d164305b50dad4374236dcd6e3b01",
+        "45b94cb39238599e8624dc653541c718",
+        "5ef10a47740047ca8a0fb4e55a4dad74",
+        "ef747c5a17ef8a93dba335afa383cd01",
+        "43dc6c9d9fe12e36feb450652751dd53",
+    )
 )
+"""Of `USER.md` as OpenClaw writes it, by `plain_hash`."""
 _OTHERS = ("AGENTS.md", "TOOLS.md", "HEARTBEAT.md", "BOOT.md")
 
 
@@ -40,11 +55,11 @@ def read_memory(home: SourceHome, folder: str) -> Iterator[MemoryEntry | LeftOut
         file = f"{folder}/{name}"
         if not home.has(file) or (name == "memory.md" and home.has(f"{folder}/MEMORY.md")):
             continue
-        seen = {*_DEFAULT_LINES}
+        seen = {*_DEFAULT_ENTRIES}
         for entry in split_entries(_SUPERSEDED.sub("", home.read_text(file) or "")):
-            if entry not in seen:
-                seen.add(entry)
-                source = RecordSource(file, plain_hash(entry), plain_hash(entry))
+            if (digest := plain_hash(entry)) not in seen:
+                seen.add(digest)
+                source = RecordSource(file, f"{file}:{digest}", digest)
                 yield MemoryEntry(source=source, text=entry, about="user" if name == "USER.md" else "notes")
 
 
@@ -56,7 +71,8 @@ def read_persona(home: SourceHome, folder: str) -> Iterator[Persona]:
     filled = [f"- {name}: {value}" for name, value in _FORM.findall(identity) if value and not value.startswith("_")]
     text = "\n\n".join(filter(None, (own, "\n".join(filled))))
     if text:
-        yield Persona(source=RecordSource(f"{folder}/SOUL.md", "persona", content_hash(text)), text=text)
+        file = f"{folder}/SOUL.md"
+        yield Persona(source=RecordSource(file, file, content_hash(text)), text=text)
 
 
 def read_notes(home: SourceHome, folder: str) -> Iterator[DailyNote | LeftOut]:
@@ -70,7 +86,7 @@ def read_notes(home: SourceHome, folder: str) -> Iterator[DailyNote | LeftOut]:
             yield LeftOut(source=RecordSource(file, name, ""), kind="notes", what=name, why=f"{error}.")
             continue
         if text.strip():
-            yield DailyNote(source=RecordSource(file, name, content_hash(text)), day=day[1], text=text)
+            yield DailyNote(source=RecordSource(file, file, content_hash(text)), day=day[1], text=text)
 
 
 def read_all_skills(home: SourceHome, folders: list[str]) -> Iterator[Record]:
@@ -80,7 +96,7 @@ def read_all_skills(home: SourceHome, folders: list[str]) -> Iterator[Record]:
         for found in read_skills(home, folder):
             if found.source.id not in seen:
                 seen.add(found.source.id)
-                yield found
+                yield structs.replace(found, source=structs.replace(found.source, id=found.source.file))
 
 
 def list_others(home: SourceHome, config: OpenClawConfig, folder: str, agent: str) -> Iterator[LeftOut]:

@@ -22,7 +22,7 @@ class ImportRow(Struct, frozen=True):
 
     id: str
     scope: str
-    """The program, its home and the part of it, such as `hermes:/home/ada/.hermes#work`."""
+    """The program and its home, such as `hermes:/home/ada/.hermes`; a profile is a home of its own."""
     started: float
     finished: float | None = None
 

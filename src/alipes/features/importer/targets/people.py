@@ -8,7 +8,8 @@ from alipes.features.importer.store.people import ImportedPeople
 from alipes.features.importer.targets.target import ImportContext, describe_item
 
 EVERYONE = "*"
-AS_OWNER = "as owner"
+OWNER = "owner"
+AS_OWNER = f"as {OWNER}"
 
 
 class People:
@@ -26,11 +27,13 @@ class People:
             return describe_item(record.source, "people", what, "", "left out", why)
         here = await self._context.store.people.role(record.platform, record.id)
         if known is not None or here is not None:
-            return describe_item(record.source, "people", what, target, "same")
+            wanted = self._role(record)
+            why = f"they are {here} here: see {record.platform}.owners" if here and here != wanted == OWNER else ""
+            return describe_item(record.source, "people", what, target, "same", why)
         return describe_item(record.source, "people", what, target, "new", f"as {self._role(record)}")
 
     def _role(self, record: FoundPerson) -> str:
-        return "owner" if self._context.options.owner == (record.platform, record.id) else "user"
+        return OWNER if self._context.options.owner == (record.platform, record.id) else "user"
 
     async def apply(self, record: FoundPerson, item: PlannedItem, _known: LedgerEntry | None) -> str:
         role = self._role(record)
