@@ -39,7 +39,7 @@ from alipes.features.importer.source_home import SourceHome
 from alipes.features.importer.store.ledger import LedgerStore
 from alipes.features.importer.targets.target import ImportOptions
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.kernel.formatting import did_you_mean, format_ago, format_excerpt
 from alipes.store.open import open_home_store
 from alipes.store.sql.store import Store
 
@@ -132,7 +132,8 @@ def _show(settings: Settings, result: ImportResult, args: argparse.Namespace) ->
             if done := counts.get("imported", 0):
                 print(f"  {kind:14}{done:>8,} imported")
         for each in problems[:20]:
-            print(render.sanitize(f"  not imported: {each.item.kind}: {each.item.what[:80]}: {each.problem}"))
+            what = format_excerpt(each.item.what, 80)[1:-1]
+            print(render.sanitize(f"  not imported: {each.item.kind}: {what}: {each.problem}"))
         for line in result.differences[:20]:
             print(render.sanitize(f"  differs: {line}"))
         for line in result.plugins[:20]:

@@ -17,6 +17,7 @@ from alipes.runtime.json_text import clean_text
 MAX_ALIASES = 100
 """Of a YAML file: more would be an attack rather than a configuration."""
 MAX_DEPTH = 50
+MAX_YAML_CHARS = 500_000
 OLDEST, NEWEST = 946_684_800.0, 4_102_444_800.0
 """Years 2000 and 2100: times outside were not measured by a clock that was set."""
 _MILLISECONDS = 1e11
@@ -91,13 +92,26 @@ def read_yaml(text: str, name: str) -> Json:
     except ModuleNotFoundError as missing:
         raise SourceError(f"{name} was left out. {explain_missing('hermes')}") from missing
     try:
-        if sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)) > MAX_ALIASES:
-            raise SourceError(f"{name} has more than {MAX_ALIASES} YAML aliases, so it was left out")
+        _check_yaml(yaml, text, name)
         return plain_value(yaml.load(text, _yaml_loader(yaml)))
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         place = "" if line is None else f" near line {line + 1}"
         raise SourceError(f"{name} is not valid YAML{place}, so it was left out") from error
+
+
+def _check_yaml(yaml: Any, text: str, name: str) -> None:
+    """Raises `SourceError` as soon as it is too much of a configuration."""
+    if len(text) > MAX_YAML_CHARS:
+        raise SourceError(f"{name} is too large for a configuration, so it was left out")
+    aliases = depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        aliases += isinstance(event, yaml.AliasEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if aliases > MAX_ALIASES:
+            raise SourceError(f"{name} has more than {MAX_ALIASES} YAML aliases, so it was left out")
+        if depth > MAX_DEPTH:
+            raise SourceError(f"{name} is nested more than {MAX_DEPTH} levels deep, so it was left out")
 
 
 def _yaml_loader(yaml: Any) -> Any:

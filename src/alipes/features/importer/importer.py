@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from alipes.config.display import mask
 from alipes.config.settings import Settings
 from alipes.features.importer.formats import SourceError
 from alipes.features.importer.journal import FileJournal
@@ -46,6 +47,8 @@ _TARGETS: dict[Kind, Callable[[ImportContext], Target]] = {
 }
 _AT_ONCE: tuple[Kind, ...] = ("conversations", "notes", "people")
 """Written together with their entry in the ledger."""
+_CONTENT: tuple[Kind, ...] = ("conversations", "memory", "persona", "notes", "skills", "schedules", "people")
+"""In names of the other kinds may be keys, as in `allow Bash(curl -H "Authorization: ...")`."""
 Progress = Callable[[str, int, int], None]
 """Called with a kind, and how many of how many things are done; 0: unknown."""
 
@@ -205,7 +208,7 @@ async def _apply_record(
     if item.kind not in _AT_ONCE:
         await context.ledger.add(pending)
     try:
-        problem = await target.apply(record, item, None if was_pending else known)
+        problem = " ".join((await target.apply(record, item, None if was_pending else known)).split())
     except OSError as error:
         problem = f"It cannot be written: {error.strerror or error}."
     if item.kind not in _AT_ONCE:
@@ -229,7 +232,8 @@ def _check_plugins(home: Path, entries: Iterable[LedgerEntry]) -> list[str]:
 
 
 def _left_out(kind: Kind, source: RecordSource, what: str, why: str) -> PlannedItem:
-    return PlannedItem(kind=kind, id=source.id, source=source.file, what=what, state="left out", why=why)
+    id, shown = (source.id, what) if kind in _CONTENT else (mask(source.id), mask(what))
+    return PlannedItem(kind=kind, id=id, source=source.file, what=shown, state="left out", why=why)
 
 
 def make_context(settings: Settings, store: Store, import_id: str, scope: str = "") -> ImportContext:

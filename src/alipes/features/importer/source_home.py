@@ -16,6 +16,7 @@ from alipes.kernel.formatting import format_size
 MAX_TEXT_BYTES, MAX_FILE_BYTES = 4_000_000, 50_000_000
 MAX_FILES = 2_000
 """Of one skill or plugin."""
+_ENV_EXAMPLES = (".env.example", ".env.sample", ".env.template")
 _SKIPPED = ("__pycache__", ".git", "node_modules", ".venv")
 
 
@@ -84,12 +85,12 @@ class SourceHome:
             return []
 
     def list_files(self, folder: str) -> tuple[FoundFile, ...]:
-        """All files below a folder, with hashes. Links and special files are left out. Raises `SourceError`."""
+        """All files below a folder, with hashes, but links, special files and `.env` files. Raises `SourceError`."""
         found = []
         root = self._find(folder, stat.S_ISDIR)
         for place, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if name not in _SKIPPED and _is_text(name))
-            for name in sorted(filter(_is_text, names)):
+            for name in sorted(name for name in names if _is_text(name) and not _has_keys(name)):
                 path = Path(place, name)
                 if not stat.S_ISREG(path.lstat().st_mode):
                     continue
@@ -121,6 +122,10 @@ class SourceHome:
                 yield file
         except OSError as error:
             raise SourceError(f"{name} cannot be read: {error.strerror}") from error
+
+
+def _has_keys(name: str) -> bool:
+    return name == ".env" or (name.startswith(".env.") and name not in _ENV_EXAMPLES)
 
 
 def _is_text(name: str) -> bool:

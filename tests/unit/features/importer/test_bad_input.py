@@ -178,6 +178,8 @@ async def test_doubled_ids_and_a_circle_of_parents(home, source):
     [
         ("model: [unclosed", "config.yaml is not valid YAML near line"),
         ("a: &a [x]\nb: [" + "*a, " * 200 + "]", "more than 100 YAML aliases"),
+        ("a: &a [x]\nb: [" + "*a, " * 1_000_000 + "]", "too large for a configuration"),
+        ("[" * 100_000, "nested more than 50 levels deep"),
         ("- 1\n" * 3 + "x: {", "not valid YAML"),
     ],
 )

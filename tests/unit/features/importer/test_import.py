@@ -256,3 +256,33 @@ async def test_an_import_that_was_broken_off_is_taken_back(home, source, monkeyp
         await home.run("hermes", source)
     monkeypatch.undo()
     assert (await home.undo("hermes-1")).kept == () and (home.tables(), home.files()) == empty
+
+
+async def test_keys_in_arguments_addresses_rules_and_env_files_are_nowhere(home, source, tmp_path):
+    key = "sk-or-v1-canary0123456789abcdefABCDEF"
+    config = (
+        (source / "config.yaml").read_text().replace("mcp_servers:", f"mcp_servers:\n{SERVERS}".replace("KEY", key))
+    )
+    config = config.replace("http://127.0.0.1:9100/v1", f"http://me:{key}@127.0.0.1:9100/v1")
+    (source / "config.yaml").write_text(config)
+    (source / "plugins/greeter/.env").write_text(f"GREETER_KEY={key}\n")
+    (source / "skills/bees/weigh-hives/.env.local").write_text(f"A={key}\n")
+    (source / ".env").write_text(f"{(source / '.env').read_text()}HASS_URL=http://u:{key}@h\nMY_PAT={key}\n")
+    claude = copy_home("claude_code", tmp_path) / ".claude"
+    rules = {"permissions": {"allow": [f"Bash(curl -H 'Authorization: Bearer {key}' https://x)"]}}
+    (claude / "settings.json").write_text(json.dumps(rules))
+    results = [await home.run("hermes", source), await home.run("claude-code", claude)]
+    assert key not in repr(results)
+    assert [path for path in home.path.rglob("*") if path.is_file() and key.encode() in path.read_bytes()] == []
+    why = {(item.kind, item.what.partition(" =")[0]): item.why for item in results[0].plan.items}
+    assert (
+        "seem to contain a key" in why["mcp", "MCP server args"] and "contain a key" in why["mcp", "MCP server query"]
+    )
+    assert "it seems to contain a key" in why["settings", "providers.custom"]
+    assert why["keys", "MY_PAT"] == "only with --secrets"
+
+
+SERVERS = """\
+  args: {command: uvx, args: [server, --api-key, KEY]}
+  query: {url: "http://127.0.0.1:9300/mcp?api_key=KEY"}
+"""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from alipes.config.display import is_secret_name, looks_secret
 from alipes.config.known_providers import KNOWN
 from alipes.config.messengers import MESSENGERS
 from alipes.features.importer.formats import content_hash, plain_text, read_json, read_time
@@ -75,7 +76,7 @@ def read_env_settings(env: Mapping[str, str]) -> Iterator[Record]:
         if (match := _CHAT.fullmatch(name)) and match[1].lower() in MESSENGERS:
             key = f"{match[1].lower()}.home_chat"
             yield FoundSetting(source=RecordSource(ENV, key, content_hash(value)), key=key, value=value)
-        elif not (_KEY.fullmatch(name) or _ALLOWED.fullmatch(name) or _ALLOW_ALL.fullmatch(name)):
+        elif not (_is_key(name, value) or _ALLOWED.fullmatch(name) or _ALLOW_ALL.fullmatch(name)):
             why = "alipes has no such variable"
             yield LeftOut(source=RecordSource(ENV, f"{ENV}:{name}", ""), kind="settings", what=name, why=why)
 
@@ -83,7 +84,7 @@ def read_env_settings(env: Mapping[str, str]) -> Iterator[Record]:
 def read_keys(home: SourceHome, env: Mapping[str, str]) -> Iterator[Record]:
     """Keys that are written down; logins and references to other places are not."""
     for name, value in env.items():
-        if _KEY.fullmatch(name):
+        if _is_key(name, value):
             used = next((f"providers.{each.name}" for each in KNOWN.values() if each.key_env == name), "")
             yield make_key(ENV, name, value, used)
     if (content := home.read_text(AUTH)) is None:
@@ -99,6 +100,10 @@ def read_keys(home: SourceHome, env: Mapping[str, str]) -> Iterator[Record]:
             elif source == "manual" and text(each.get("access_token")):
                 suffix = re.sub(r"[^A-Z0-9]+", "_", label.upper()).strip("_")
                 yield make_key(AUTH, f"{key_name(provider)}_{suffix}", text(each.get("access_token")))
+
+
+def _is_key(name: str, value: str) -> bool:
+    return bool(_KEY.fullmatch(name)) or is_secret_name(name) or looks_secret(value)
 
 
 def _login(provider: str, what: str) -> LeftOut:

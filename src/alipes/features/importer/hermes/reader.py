@@ -62,17 +62,24 @@ class Reader(HomeReader):
         return reader() if reader is not None else iter(())
 
     @cached_property
+    def _read_config(self) -> ConfigReader | SourceError:
+        try:
+            content = self.home.read_text(CONFIG)
+            return ConfigReader(table(read_yaml(content, CONFIG)) if content else {})
+        except SourceError as error:
+            return error
+
+    @property
     def _config(self) -> ConfigReader:
         """Raises `SourceError`."""
-        content = self.home.read_text(CONFIG)
-        return ConfigReader(table(read_yaml(content, CONFIG)) if content else {})
+        if isinstance(self._read_config, SourceError):
+            raise self._read_config
+        return self._read_config
 
-    @cached_property
+    @property
     def _known_config(self) -> ConfigReader:
         """Without settings if they cannot be read."""
-        with suppress(SourceError):
-            return self._config
-        return ConfigReader({})
+        return ConfigReader({}) if isinstance(self._read_config, SourceError) else self._read_config
 
     @cached_property
     def _env(self) -> dict[str, str]:

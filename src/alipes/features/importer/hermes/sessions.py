@@ -10,6 +10,7 @@ from alipes.features.importer.databases import DatabaseCopy
 from alipes.features.importer.formats import SourceError, plain_text, read_time
 from alipes.features.importer.hermes.messages import drop_repeats, read_message
 from alipes.features.importer.records import LeftOut, PastConversation, PastMessage, PastUsage, RecordSource
+from alipes.kernel.formatting import format_count
 from alipes.kernel.turns import Address, Usage
 
 STATE = "state.db"
@@ -122,7 +123,7 @@ class SessionReader:
             if message is not None:
                 found.append(message)
         if damaged:
-            notes.append(f"{damaged} messages cannot be read and were left out")
+            notes.append(f"{format_count(damaged, 'unreadable message')} left out")
         messages, summary = drop_repeats(found)
         source = RecordSource(STATE, id, digest.hexdigest()[:32])
         return self._make(session, source, messages, summary=summary, notes=notes, parent=parents[id], kind=kind)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from alipes.config.display import is_secret_name, looks_secret
 from alipes.config.known_providers import KNOWN
 from alipes.config.messengers import MESSENGERS
 from alipes.features.importer.formats import content_hash
-from alipes.features.importer.records import FoundKey, FoundMcpServer, FoundSetting, LeftOut, Record, RecordSource
+from alipes.features.importer.mcp_servers import read_server_keys, read_servers
+from alipes.features.importer.records import FoundKey, FoundSetting, LeftOut, Record, RecordSource
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Secret
 
@@ -151,26 +151,10 @@ class ConfigReader:
             key = self._key_of(name)
             if key and not _REFERENCE.search(key):
                 yield make_key(CONFIG, key_name(name), key, f"providers.{name}")
-        for name, server in table(self._config, "mcp_servers").items():
-            for variable, value in _secrets_of(str(name), server).items():
-                yield make_key(CONFIG, variable, value, f"mcp.servers.{name}")
+        yield from read_server_keys(table(self._config, "mcp_servers"), CONFIG)
 
     def servers(self) -> Iterator[Record]:
-        for name, server in table(self._config, "mcp_servers").items():
-            if not isinstance(server, dict):
-                yield self._left(f"mcp_servers.{name}", "it is no table", kind="mcp")
-                continue
-            config: dict[str, Json] = {}
-            for field in ("command", "url", "cwd"):
-                if value := text(server.get(field)):
-                    config[field] = value
-            if args := [text(each) for each in items(server.get("args"))]:
-                config["args"] = list[Json](args)
-            for field in ("env", "headers"):
-                if values := {str(key): text(value) for key, value in table(server, field).items()}:
-                    config[field] = {key: _hide(str(name), key, value) for key, value in values.items()}
-            source = RecordSource(CONFIG, f"mcp_servers.{name}", content_hash(config))
-            yield FoundMcpServer(source=source, name=re.sub(r"[^A-Za-z0-9-]+", "-", str(name))[:32], config=config)
+        return read_servers(table(self._config, "mcp_servers"), CONFIG)
 
     def permissions(self) -> Iterator[LeftOut]:
         why = "permissions are not taken over: alipes asks you again, and remembers each call by itself"
@@ -212,24 +196,3 @@ def key_name(provider: str) -> str:
 def make_key(file: str, name: str, value: str, used_by: str = "") -> FoundKey:
     source = RecordSource(file, f"{file}:{name}", content_hash("key", name, value))
     return FoundKey(source=source, name=name, value=Secret(value), used_by=used_by)
-
-
-def _hide(server: str, key: str, value: str) -> Json:
-    """A value of a server; `${NAME}` instead of a key."""
-    if _REFERENCE.search(value) or not (is_secret_name(key) or looks_secret(value)):
-        return value
-    return f"${{{_variable(server, key)}}}"
-
-
-def _variable(server: str, key: str) -> str:
-    return re.sub(r"[^A-Z0-9]+", "_", f"MCP_{server}_{key}".upper())
-
-
-def _secrets_of(name: str, server: object) -> dict[str, str]:
-    found = {}
-    for field in ("env", "headers"):
-        for key, value in table(server, field).items():
-            hidden = _hide(name, str(key), text(value))
-            if hidden != text(value):
-                found[_variable(name, str(key))] = text(value)
-    return found

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from alipes.config import editor
+from alipes.config.display import mask
 from alipes.config.environment import parse_env, read_text
 from alipes.config.reader import KeyPath, read_config
 from alipes.config.toml_lines import split_key
@@ -22,6 +23,7 @@ from alipes.kernel.turns import Address
 WORKDIR = "workdir"
 HOME_CHAT = "home_chat"
 """`PLATFORM.home_chat` is no setting here but a row: where messages to a platform go."""
+_HAS_KEY = "it seems to contain a key: set it yourself, with the key in .env"
 BEFORE = "_BEFORE_IMPORT"
 """The end of the variable that keeps a replaced key."""
 
@@ -41,6 +43,8 @@ class SettingValues:
         if record.key == WORKDIR and not _is_folder(str(record.value)):
             why = "there is no such folder on this machine"
             return describe_item(record.source, "settings", what, "", "left out", why)
+        if _has_key(record.value):
+            return describe_item(record.source, "settings", what, "", "left out", _HAS_KEY)
         present = self._present(split_key(record.key) or ())
         here = "" if present is None else content_hash(present)
         state = compare(known, record.source.hash, here, content_hash(record.value))
@@ -194,6 +198,18 @@ def find_value(tables: Any, path: KeyPath) -> Json:
     return found
 
 
+def _has_key(value: Json) -> bool:
+    """True if an address in it has a password or a key."""
+    match value:
+        case str():
+            return "://" in value and mask(value) != value
+        case dict():
+            return any(map(_has_key, value.values()))
+        case list():
+            return any(map(_has_key, value))
+    return False
+
+
 def _is_folder(name: str) -> bool:
     return Path(name).expanduser().is_dir()
 
@@ -203,5 +219,9 @@ def _disabled(record: FoundMcpServer) -> dict[str, Json]:
 
 
 def _shorten(value: Json) -> str:
-    text = str(value)
+    text = mask(str(value)) if "://" in str(value) else str(value)
+    if isinstance(value, dict):
+        text = ", ".join(f"{name} = {_shorten(each)}" for name, each in value.items())
+    elif isinstance(value, list):
+        text = ", ".join(map(_shorten, value))
     return text if len(text) <= 60 else f"{text[:59]}…"
