@@ -3,9 +3,8 @@
 import argparse
 import asyncio
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from alipes.console import render
 from alipes.console.common import confirm, print_json, print_list
 from alipes.console.options import OptionParser
 from alipes.console.stdio import is_terminal
+from alipes.features.importer.copies import lock_imports, open_copies
 from alipes.features.importer.databases import copy_database
 from alipes.features.importer.formats import SourceError
 from alipes.features.importer.help import IMPORT
@@ -89,9 +89,9 @@ def _split(text: str) -> list[str]:
 async def _import(args: argparse.Namespace, program: str, path: Path | None, kinds: Collection[Kind]) -> int:
     settings, home = _own_settings(args), _find(program, path)
     options = _read_options(args)
-    with tempfile.TemporaryDirectory(prefix="alipes-import-", ignore_cleanup_errors=True) as copies:
-        reader = _open_reader(args, program, home, Path(copies))
-        async with _open_store(settings, Path(copies), writes=not args.dry_run) as store:
+    with open_copies() as copies, nullcontext() if args.dry_run else lock_imports(settings):
+        reader = _open_reader(args, program, home, copies)
+        async with _open_store(settings, copies, writes=not args.dry_run) as store:
             progress = Progress(quiet=args.json)
             plan = await Importer(settings, store, reader, options, kinds).plan(progress, secrets=args.secrets)
             progress.clear()
@@ -258,7 +258,8 @@ async def _undo(settings: Settings, args: argparse.Namespace, id: str) -> int:
         await _find_scope(store, id)
         if not args.yes and not confirm(f"Take back everything that {id} imported?", "undo"):
             return 0
-        result = await undo_import(settings, store, id)
+        with lock_imports(settings):
+            result = await undo_import(settings, store, id)
     mark_undone(find_folder(settings, id), result.kept)
     if args.json:
         print_json(result)

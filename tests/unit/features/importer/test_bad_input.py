@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -265,10 +266,27 @@ def test_texts_are_what_every_store_can_hold():
     assert plain_text(b"\xff\xfe") == "\ufffd\ufffd" and plain_text(7) == ""
 
 
+def damage_text(file: Path, chance: random.Random) -> str:
+    """Remove a line, or give a value another type."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    number = chance.randrange(len(lines))
+    value = chance.choice((b"null", b"[]", b"7", b'"x"', b"{}", b"1e999", b"-1", b"true", b'["\\ud800"]'))
+    found = list(re.finditer(rb'(?<=":)\s*("[^"]*"|[\d.]+|\{\}|\[\]|true|false|null|\[|\{)', lines[number]))
+    if found and chance.random() < 0.7:
+        match = chance.choice(found)
+        lines[number] = lines[number][: match.start()] + value + lines[number][match.end() :]
+    else:
+        del lines[number]
+    file.write_bytes(b"".join(lines))
+    return f"line {number} of {file.name}"
+
+
 def damage(source: Path, chance: random.Random) -> str:
     """One damage; returns what it was."""
-    if chance.random() < 0.4:
-        file = chance.choice([path for path in source.rglob("*") if path.is_file()])
+    if chance.random() < 0.4 or not (source / "state.db").exists():
+        file = chance.choice([path for path in source.rglob("*") if path.is_file() and path.stat().st_size])
+        if chance.random() < 0.5 and b"\0" not in file.read_bytes():
+            return damage_text(file, chance)
         data = bytearray(file.read_bytes())
         for _ in range(chance.randint(1, 20)):
             data[chance.randrange(len(data))] = chance.randrange(256)
@@ -299,14 +317,22 @@ def damage(source: Path, chance: random.Random) -> str:
     return sql
 
 
+FUZZED_HOMES = (
+    *(("hermes", "hermes", ""), ("hermes", "hermes", ""), ("openclaw", "openclaw", "")),
+    *(("openclaw", "openclaw_2026_5", ""), ("nanobot", "nanobot", ""), ("claude-code", "claude_code", ".claude")),
+    *(("codex", "codex", ""), ("pi", "pi", "")),
+)
+
+
 @pytest.mark.parametrize("seed", range(FUZZED))
 async def test_a_damaged_home_is_imported_without_a_traceback_or_half_a_conversation(seed):
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        source = copy_home("hermes", Path(folder))
+        program, name, inner = chance.choice(FUZZED_HOMES)
+        source = copy_home(name, Path(folder)) / inner
         done = [damage(source, chance) for _ in range(chance.randint(1, 4))]
         home = ImportingHome(Path(folder) / "home")
-        result = await home.run("hermes", source)
+        result = await home.run(program, source)
         assert result.differences == (), done
         for problem in (each.problem for each in result.results):
             assert "Traceback" not in problem
