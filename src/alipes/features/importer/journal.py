@@ -106,7 +106,8 @@ class FileJournal:
     def read_before(self, path: Path) -> str:
         """The text of a file before the import; empty if there was none."""
         name = path.relative_to(self._home).as_posix()
-        place = self._folder / BEFORE / name if name in self.changes else path
+        was_changed = name in self.changes or self._was_open(name)
+        place = self._folder / BEFORE / name if was_changed else path
         return place.read_text() if place.is_file() else ""
 
     def keep(self, name: str, text: str) -> None:
