@@ -17,6 +17,7 @@ from alipes.features.importer.targets.target import ImportContext, compare, desc
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.lazy import lazy_pattern
+from alipes.kernel.messages import Json
 from alipes.plugins.discovery import is_plugin_name
 
 SOUL = "SOUL.md"
@@ -129,7 +130,7 @@ class PluginFolders:
         names = _list_disabled(read_config(context.home).tables)
         if name in names and not present:  # one that was changed here stays, and stays disabled
             with suppress(ConfigError):
-                left = [each for each in names if each != name]
+                left: list[Json] = [each for each in names if each != name]
                 editor.change({_DISABLED: left or None}, home=context.home)
         await context.ledger.remove(entry)
         return ""
