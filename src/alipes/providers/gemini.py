@@ -17,7 +17,12 @@ from alipes.providers.errors import ModelTarget, parse_error, translate_error
 from alipes.providers.streaming import HttpStreams, ModelStream, StreamParser, build_request, decode_event
 from alipes.providers.wire import JsonObject
 
-_STOPS: dict[str, StopReason] = {"STOP": "end", "FINISH_REASON_UNSPECIFIED": "end", "MAX_TOKENS": "length"}
+_STOPS: dict[str, StopReason] = {
+    "STOP": "end",
+    "FINISH_REASON_UNSPECIFIED": "end",
+    "FUNCTION_CALL": "end",  # servers that copy the API
+    "MAX_TOKENS": "length",
+}
 _UNUSABLE = frozenset(
     (
         *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"),
