@@ -39,7 +39,7 @@ def turns(home: Home) -> list[tuple[str | None, int]]:
         return db.execute("SELECT ending, attempts FROM turns ORDER BY number").fetchall()
 
 
-async def test_a_chat_is_told_when_its_turn_resumes_which_survives_a_kill(home):
+async def test_a_chat_sees_when_its_turn_resumes_which_survives_a_kill(home):
     async with ModelServer([LIMIT, Say("Here it is.")]) as model, TelegramServer() as telegram:
         settle(home, model, telegram)
         async with open_serve(home) as served:
