@@ -17,7 +17,7 @@ from alipes.store.backups.backup import read_schema
 from alipes.store.sqlite.migrations.migrations import SCHEMA
 from tests.e2e.program import Finished, Home, read_until
 from tests.world.alipes_versions import FIRST_RELEASE, build_wheel, install, require_commit
-from tests.world.environment import LIMIT_S
+from tests.world.environment import LIMIT_S, require
 from tests.world.model_server import ModelServer, Say
 
 pytestmark = pytest.mark.deadline(180)
@@ -146,12 +146,11 @@ async def test_a_check_without_a_release_says_so(home):
     assert done.status == 2 and "has no release of alipes. `--channel next` shows versions before" in done.err
 
 
-@pytest.mark.service("git")
 async def test_a_check_of_a_repository_without_releases_names_its_newest_commit(home):
-    repository = home.path.parent / "repository"
+    git, repository = require("git"), home.path.parent / "repository"
     for words in (("init", "--quiet", str(repository)), ("-C", str(repository), *COMMIT)):
-        subprocess.run(("git", *words), check=True)
-    commit = subprocess.check_output(("git", "-C", str(repository), "rev-parse", "HEAD"), text=True)
+        subprocess.run((git, *words), check=True)
+    commit = subprocess.check_output((git, "-C", str(repository), "rev-parse", "HEAD"), text=True)
     done = await home.run("update", "--check", "--source", str(repository))
     assert done.status == 1
     assert f"alipes commit {commit[:8]} is available in {repository}; you have 1.0." in done.out

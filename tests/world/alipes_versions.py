@@ -20,6 +20,7 @@ import pytest
 from alipes.config.extras import EXTRAS
 from alipes.features.update.release import SUMS, hash_file
 from alipes.features.update.versions import InstalledVersion, Versions
+from tests.world.environment import require
 
 TOP = Path(__file__).parents[2]
 SOURCE = TOP / "src" / "alipes"
@@ -37,7 +38,7 @@ def _read_source() -> dict[str, bytes]:
 
 def require_commit(commit: str) -> dict[str, bytes]:
     """The files of an earlier commit. Skips the test in a clone without it."""
-    command = ["git", "-C", TOP, "archive", commit, "src/alipes"]
+    command = [require("git"), "-C", TOP, "archive", commit, "src/alipes"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     if done.returncode:
         pytest.skip(f"this clone has no commit {commit} (git fetch --unshallow)")

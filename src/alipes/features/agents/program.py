@@ -98,6 +98,8 @@ class AgentProgram:
         self.session = ""
         self.commands: tuple[tuple[str, str, str], ...] = ()
         """Its slash commands: name, description, hint."""
+        self.listed_commands = asyncio.Event()
+        """Set when it has listed them, which not every program does."""
         self.modes: ProgramChoice | None = None
         self.options: tuple[ProgramChoice, ...] = ()
         self.able = InitializeResponse(protocol_version=PROTOCOL_VERSION)
@@ -397,6 +399,7 @@ class AgentProgram:
                 self.commands = tuple(
                     (each.name, each.description, text) for each, text in zip(listed, hint, strict=True)
                 )
+                self.listed_commands.set()
             case CurrentModeUpdate(current_mode_id=mode) if self.modes is not None:
                 self.modes = ProgramChoice("mode", "mode", mode, self.modes.values)
             case ConfigOptionUpdate(config_options=options):

@@ -5,6 +5,7 @@ import pytest
 from alipes.features.update.release import SUMS, FolderSource, GitSource, choose, find_source
 from alipes.kernel.errors import ConfigError
 from tests.world.alipes_versions import build_wheel
+from tests.world.environment import require
 
 
 @pytest.fixture
@@ -56,10 +57,11 @@ def test_a_folder_that_is_no_source_is_refused(tmp_path):
         find_source(str(tmp_path))
 
 
-@pytest.mark.service("git")
 async def test_the_releases_of_a_repository_are_its_tags(tmp_path):
+    program = require("git")
+
     def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+        subprocess.run([program, "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
 
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "-m", "first")

@@ -30,6 +30,8 @@ from alipes.runtime.sandbox.backend import CommandScope
 
 READ_BYTES = 65536
 WRITE_TIMEOUT_S = 10.0
+COMMANDS_S = 2.0
+"""Seconds for a program to list its slash commands after its session was opened."""
 
 
 class AgentReport(Struct, frozen=True):
@@ -79,6 +81,9 @@ async def _test(settings: Settings, name: str) -> AgentReport:
         program = await agents.make_program(name, _make_turn())
         await program.start(None, "")
         seconds = round(time.monotonic() - began, 2)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COMMANDS_S):
+                await program.listed_commands.wait()
         report = _describe(program, seconds)
         program.leave("it was only tried")
         await program.wait_until_gone()
