@@ -20,6 +20,7 @@ from tests.e2e.service import open_serve, write_settings
 from tests.world.commands import all_commands
 from tests.world.environment import environment, program_path, require
 from tests.world.model_server import ModelServer, Say
+from tests.world.other_homes import copy_home
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
@@ -180,7 +181,9 @@ INPUT = {
 """What a person pastes."""
 CONFIRMED = (
     (r"alipes (plugins (install|accept|update|remove)|mcp import [^ ]|skills (install|update))", " --yes"),
+    (r"alipes import (hermes$|undo)", " --yes"),
     (r"alipes profile remove work", " --confirm work"),
+    (r"alipes setup --base-url https://bedrock", " --no-check"),
 )
 """Lines that a person confirms at the terminal, and the option for it."""
 BEFORE = {"alipes skills history expense-report": ("alipes skills new expense-report",)}
@@ -341,6 +344,7 @@ async def prepare(home: Home, folder: Path, tmp_path: Path) -> None:
     weather.mkdir(parents=True)
     (weather / "__init__.py").write_text("def register(ctx):\n    pass\n")
     (weather / "plugin.yaml").write_text("name: weather\nversion: 1.0.0\ndescription: The weather.\n")
+    copy_home("hermes", tmp_path).rename(tmp_path / ".hermes")
     shutil.copytree(weather, tmp_path / ".hermes" / "plugins" / "weather")
     server = {"command": "uvx", "args": ["mcp-server-time"]}
     for place in (".cursor/mcp.json", "old/mcp.json"):
