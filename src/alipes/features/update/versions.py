@@ -175,7 +175,7 @@ class Versions:
                 shutil.rmtree(each, ignore_errors=True)
             elif each.name.startswith(f".{CURRENT}."):
                 each.unlink(missing_ok=True)
-        for each in self.backups.glob("*.part") if self.backups.is_dir() else ():
+        for each in self.backups.glob("*.part*") if self.backups.is_dir() else ():
             each.unlink(missing_ok=True)
 
 

@@ -85,6 +85,18 @@ def test_the_oldest_versions_are_removed_but_not_the_current_one_and_the_one_bef
     assert versions.backups.is_dir() and not (versions.folder / "broken").exists()
 
 
+def test_what_a_killed_backup_left_is_removed(versions):
+    versions.backups.mkdir(parents=True)
+    for name in (
+        "before-2.0-261119.tgz",
+        ".before-2.0-261119.tgz.1f.part",
+        ".before-2.0-261119.tgz.1f.db.part-journal",
+    ):
+        (versions.backups / name).touch()
+    versions.remove_leftovers()
+    assert [each.name for each in versions.backups.iterdir()] == ["before-2.0-261119.tgz"]
+
+
 def test_a_second_update_of_the_home_is_refused(versions):
     with versions.locked(), pytest.raises(ConfigError, match="another `alipes update` is running"):
         with Versions(versions.folder.parent).locked():
