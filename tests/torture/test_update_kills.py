@@ -7,7 +7,7 @@ import random
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -76,7 +76,8 @@ class Change:
                 self.said = (await process.communicate())[1].decode()
             return process.returncode
         except TimeoutError:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             return None
 

@@ -173,7 +173,7 @@ class Versions:
         for each in self.folder.iterdir():
             if each.is_dir() and not each.is_symlink() and each.name not in {BACKUPS, *wanted}:
                 shutil.rmtree(each, ignore_errors=True)
-            elif each.name.startswith(f".{CURRENT}."):
+            elif each.name.startswith((f".{CURRENT}.", f".{HISTORY}.", f".{self.launcher.name}.")):
                 each.unlink(missing_ok=True)
         for each in self.backups.glob("*.part*") if self.backups.is_dir() else ():
             each.unlink(missing_ok=True)

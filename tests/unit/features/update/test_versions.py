@@ -85,8 +85,10 @@ def test_the_oldest_versions_are_removed_but_not_the_current_one_and_the_one_bef
     assert versions.backups.is_dir() and not (versions.folder / "broken").exists()
 
 
-def test_what_a_killed_backup_left_is_removed(versions):
+def test_what_killed_updates_left_is_removed(versions):
     versions.backups.mkdir(parents=True)
+    for name in (".history.json.14405", ".alipes.14405", ".current.14405"):
+        (versions.folder / name).touch()
     for name in (
         "before-2.0-261119.tgz",
         ".before-2.0-261119.tgz.1f.part",
@@ -94,6 +96,7 @@ def test_what_a_killed_backup_left_is_removed(versions):
     ):
         (versions.backups / name).touch()
     versions.remove_leftovers()
+    assert [each.name for each in versions.folder.iterdir()] == ["backups"]
     assert [each.name for each in versions.backups.iterdir()] == ["before-2.0-261119.tgz"]
 
 
